@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cached_property
 from itertools import pairwise, product
 from typing import Any
@@ -77,6 +79,7 @@ from icewright.core.errors import UsageError
 from icewright.core.words import near
 
 _EXAMPLE = "write it as in email = 'a@b.org' and id in (1, 2)"
+_INFINITE = {"inf", "infinity"}
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 _TIMES = DateType | TimeType | TimestampType | TimestamptzType
 _WORDS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"\\]|\\.)*"|\w+""")
@@ -106,7 +109,7 @@ class RowPredicate:
         usable = {field["id"]: (field, one) for field in known.values() if (one := _schema([field])) is not None}
         every = _schema([field for field, _ in usable.values()]) or Schema()
         try:
-            unbound = parse(text)
+            unbound = _with_infinities(parse(text), every)
             _require_exact(text, unbound, every)
             bound = rewrite_not(bind(every, unbound, case_sensitive=True))
         except ParseException as error:  # its own text is the whole grammar
@@ -135,6 +138,7 @@ class RowPredicate:
         first = RowPredicate.of(text, schemas)
         if _names_nan(first.bound):
             raise UsageError(f"--where {text}: engines do not know `is nan`; NaN is above all numbers: write > 'inf'")
+        _require_single(text, first.bound)
         used = {field["name"]: field for field in first.fields}
         others: dict[str, RowPredicate] = {}
         current = {field["id"] for field in schemas[0]["fields"]}
@@ -259,10 +263,34 @@ def _require_exact(text: str, expression: BooleanExpression, schema: Schema) -> 
             len(one.to(kind).value.as_tuple().digits) > kind.precision for one in literals
         ):
             raise ValueError(f"column {name} can have no such value")
-        if isinstance(condition, SetPredicate) and any(
-            isinstance(one.to(kind), AboveMax | BelowMin) for one in literals
-        ):
+        if any(isinstance(one.to(kind), AboveMax | BelowMin) for one in literals):  # true or false, also for nulls
             raise ValueError(f"column {name} can have no such value")
+
+
+def _with_infinities(expression: BooleanExpression, schema: Schema) -> BooleanExpression:
+    """Return the expression with `'inf'` as a number of single precision where the column has such.
+
+    PyIceberg takes it for a value that no such column can have.
+    """
+    match expression:
+        case And(left=left, right=right) | Or(left=left, right=right):
+            return type(expression)(_with_infinities(left, schema), _with_infinities(right, schema))
+        case Not(child=child):
+            return Not(_with_infinities(child, schema))
+        case LiteralPredicate(term=Reference(name=name) as term, literal=literal) if _is_single(schema, name):
+            return type(expression)(term, _infinity(literal))
+        case SetPredicate(term=Reference(name=name) as term, literals=literals) if _is_single(schema, name):
+            return type(expression)(term, {_infinity(one) for one in literals})
+    return expression
+
+
+def _is_single(schema: Schema, name: str) -> bool:
+    return name in index_by_name(schema) and isinstance(schema.find_type(name), FloatType)
+
+
+def _infinity(literal: Literal[Any]) -> Literal[Any]:
+    infinite = isinstance(literal, StringLiteral) and literal.value.lower().lstrip("+-") in _INFINITE
+    return FloatLiteral(float(literal.value)) if infinite else literal
 
 
 def _conditions(expression: BooleanExpression) -> Iterator[tuple[str, LiteralPredicate | SetPredicate]]:
@@ -301,6 +329,26 @@ def _names_nan(expression: BooleanExpression) -> bool:
         case And(left=left, right=right) | Or(left=left, right=right):
             return _names_nan(left) or _names_nan(right)
     return isinstance(expression, BoundIsNaN | BoundNotNaN)
+
+
+def _require_single(text: str, expression: BooleanExpression) -> None:
+    """Raise `UsageError` for numbers that single precision rounds: DuckDB rounds them before it compares, Spark not."""
+    match expression:
+        case And(left=left, right=right) | Or(left=left, right=right):
+            _require_single(text, left)
+            _require_single(text, right)
+        case BoundLiteralPredicate() | BoundSetPredicate() if isinstance(
+            expression.term.ref().field.field_type, FloatType
+        ):
+            literals = expression.literals if isinstance(expression, BoundSetPredicate) else {expression.literal}
+            for value in (float(one.value) for one in literals):
+                (single,) = struct.unpack("<f", struct.pack("<f", value))
+                if single != value:
+                    name = expression.term.ref().field.name
+                    raise UsageError(
+                        f"--where {text}: column {name} has single precision, and engines differ in what {value} is "
+                        f"there: write {Decimal(repr(single)):f}"
+                    )
 
 
 def _zero(literals: Iterable[Literal[Any]]) -> Literal[Any] | None:
