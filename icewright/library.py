@@ -5,6 +5,7 @@ Nothing here needs a running service; `icewright.client.Client` talks to one.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from icewright.app.environment import find_config
 from icewright.core.advice import Advice, advise
 from icewright.core.copying import CopyResult
 from icewright.core.describe import facts_summary
-from icewright.core.errors import UsageError
+from icewright.core.errors import CatalogUnavailable, UsageError
 from icewright.core.integrity import CheckLevel, IntegrityReport
 from icewright.core.layering import parse_settings
 from icewright.core.layout import LayoutReport
@@ -169,11 +170,19 @@ class Icewright:
         return self._opened
 
     def tables(self, catalog: str | None = None) -> Rows[TableSummary]:
-        """List the catalogs, and return the tables of one or of all."""
+        """List the catalogs, and return the tables of one or of all.
+
+        A catalog that cannot be read is a warning. Raises `CatalogUnavailable` where none can.
+        """
         runtime = self._application().runtime
         if catalog is not None and catalog not in runtime.catalogs:
             raise UsageError(f"there is no catalog {catalog}; there is: {', '.join(sorted(runtime.catalogs))}")
-        detect(runtime, [catalog] if catalog is not None else sorted(runtime.catalogs))
+        names = [catalog] if catalog is not None else sorted(runtime.catalogs)
+        errors = [error for _, error in detect(runtime, names).errors]
+        if errors and len(errors) == len(names):
+            raise CatalogUnavailable("; ".join(errors))
+        for error in errors:
+            warnings.warn(error, stacklevel=2)
         query, views = TableQuery(catalog=catalog), runtime.store.views
         return Rows(
             TableSummary,

@@ -35,6 +35,12 @@ class Rows(Sequence[Row], Generic[Row]):
     def __len__(self) -> int:
         return len(self._rows)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rows) and (self._kind, self._rows) == (other._kind, other._rows)
+
+    def __hash__(self) -> int:
+        return hash(self._rows)
+
     def __repr__(self) -> str:
         return f"Rows({list(self._rows)!r})"
 

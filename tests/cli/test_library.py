@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import icewright
 from icewright import Icewright
 from icewright.app.demo.tables import events, metrics
 from icewright.core.advice import Advice
-from icewright.core.errors import ConfigError, UsageError
+from icewright.core.errors import CatalogUnavailable, ConfigError, UsageError
 from icewright.library import HealthComponent, OperationResult, OperationVerdict, PastJob, TableSummary
 from icewright.result_rows import Rows
 from tests.cli.workspace import Workspace
@@ -69,6 +70,19 @@ def test_rows_go_where_data_goes(opened: Icewright) -> None:
     shown = table.run("expire_snapshots", dry_run=True)._repr_html_()
     assert ("files_deleted: " in shown, shown.count("file:///")) == (True, 3)
     assert {"Icewright", "__version__"} == set(dir(icewright))
+    assert copy.deepcopy(rows) == rows != rows[:1]
+
+
+def test_a_catalog_that_cannot_be_read_is_no_empty_one(opened: Icewright, workspace: Workspace) -> None:
+    """It raises where it was asked for, and is a warning beside the tables of another."""
+    gone = f"catalogs:\n  gone: {{type: sql, properties: {{uri: 'sqlite:///{workspace.home}/x', warehouse: /w}}}}\n"
+    text = workspace.path.read_text(encoding="utf-8").replace("catalogs:\n", gone)
+    workspace.path.write_text(text, encoding="utf-8")
+    with Icewright.open(workspace.path) as two:
+        with pytest.raises(CatalogUnavailable, match="/x"):
+            two.tables("gone")
+        with pytest.warns(UserWarning, match="/x"):
+            assert two.tables() == opened.tables()
 
 
 def test_no_row_changes_the_type_of_a_column() -> None:
