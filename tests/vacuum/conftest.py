@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,8 +13,9 @@ from tests.vacuuming import NessieWorkspace
 
 
 @pytest.fixture
-def workspace(nessie: NessieServer, tmp_path: Path) -> NessieWorkspace:
-    """An empty repository, with tables of this test to come."""
+def workspace(nessie: NessieServer, tmp_path: Path) -> Iterator[NessieWorkspace]:
+    """An empty repository, with tables of this test to come; other tests on the server find it empty again."""
     made = NessieWorkspace(nessie, tmp_path, f"s{uuid4().hex[:8]}")
     made.reset()
-    return made
+    yield made
+    made.reset()
