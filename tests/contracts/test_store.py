@@ -20,7 +20,7 @@ from icewright.adapters.store.sql import SqlStore
 from icewright.adapters.store.statements import namespace_text
 from icewright.core.errors import SchemaMismatch, StoreUnavailable
 from icewright.core.runs import FileAction, JobState
-from icewright.ports import LeaseStatus, LedgerState, Store
+from icewright.ports import LeaseStatus, LedgerState, SnapshotPin, Store
 from icewright.testing import NOW, REF
 from icewright.testing.contracts import (
     AccessTests,
@@ -122,6 +122,28 @@ def test_an_older_evaluation_overwrites_no_newer_one(store: SqlStore) -> None:
         store.tables.record_evaluation(evaluated(), NOW)
     begun[0].result()
     assert (table_row(store).evaluated_location, table_row(store).evaluated_at) == ("m2", later)
+
+
+def test_a_job_that_begins_sees_the_pin_that_came_first(store: SqlStore) -> None:
+    """Though it begins after the pin has found no job at work, and before the pin is written."""
+    uuid = known_table(store)
+    pin = SnapshotPin("reader a", 7, NOW, NOW + timedelta(hours=1), "me")
+    begun = list[Future[Sequence[SnapshotPin]]]()
+
+    def begin() -> Sequence[SnapshotPin]:
+        assert store.jobs.claim(REF, uuid, [EXPIRE], ME, NOW)
+        return store.pins.list(REF, uuid)
+
+    with ThreadPoolExecutor(1) as thread:
+
+        @sa.event.listens_for(store.engine, "before_cursor_execute")
+        def _meanwhile(_connection: Any, _cursor: Any, statement: str, *_more: Any) -> None:
+            if statement.startswith("INSERT INTO pins") and not begun:
+                begun.append(thread.submit(begin))
+                wait(begun, 0.3)  # it waits in turn
+
+        assert store.pins.add(REF, uuid, pin)
+    assert list(begun[0].result()) == [pin]
 
 
 def test_reads_of_one_thread_share_a_transaction_and_others_do_not(store: SqlStore) -> None:
