@@ -126,6 +126,22 @@ def test_everything_is_reached(lake: Lake, files: IcebergFiles) -> None:
     assert last.filter(kind="manifest list")["path"].to_list() == [metadata.snapshots[-1].manifest_list]
 
 
+def test_files_outside_are_reported_each_time_and_lists_without_any_read_once(lake: Lake, files: IcebergFiles) -> None:
+    """A table that borrows a file of another one, and that other one, whose lists are gone at the second look."""
+    schema = Schema(NestedField(1, "id", LongType()))
+    crafts = [Craft(lake, name, schema) for name in ("sales.orders", "sales.borrower")]
+    lent = crafts[0].data({"id": [1]})
+    for craft in crafts:
+        craft.commit(NOW, [lent])
+    paths = [craft.publish() for craft in crafts]
+    own, borrower = (parse(TableRef("lake", ("sales",), p.parts[-3]), f"file://{p}", p.read_bytes()) for p in paths)
+    folder = lent.path.parent.as_uri()
+    assert (files.outside(own, own.snapshots), files.outside(borrower, borrower.snapshots)) == ((), (folder,))
+    for snapshot in own.snapshots:
+        Path(str(snapshot.manifest_list).removeprefix("file:")).unlink()
+    assert (files.outside(own, own.snapshots), files.outside(borrower, borrower.snapshots)) == ((), (folder,))
+
+
 def test_deleted_entries_reach_nothing(files: IcebergFiles, tmp_path: Path) -> None:
     """Of each manifest the live files count, each once, deletion vectors and deletes by their kind."""
     table = Partitioned(tmp_path, ())

@@ -197,33 +197,39 @@ class IcebergFiles:
     def outside(self, metadata: TableMetadata, snapshots: Sequence[Snapshot]) -> tuple[str, ...]:
         """Return the folders outside the table's own places in which files lie that the snapshots need.
 
-        Where the places are links, so is what these lead to now.
+        Where the places are links, so is what these lead to now. Lists whose files all lie inside, and manifests, are
+        read once.
         """
-        manifests = listed(self.reader.manifest_lists(snapshots))
-        paths = [*(m.path for m in manifests), *(s.manifest_list for s in snapshots if s.manifest_list)]
+
+        def key(path: str | None, snapshot_id: int) -> tuple[str, ...]:
+            return (path or "", str(snapshot_id), *metadata.roots)
+
+        unread = [s for s in snapshots if self._outside.get(key(s.manifest_list, s.snapshot_id)) is None]
+        listed_manifests = listed(self.reader.manifest_lists(unread))
+        manifests = {key(m.path, m.added_snapshot_id): m for m in listed_manifests}
+        paths = [*(m.path for m in manifests.values()), *(s.manifest_list for s in snapshots if s.manifest_list)]
         paths += [s.path for s in (*metadata.statistics, *metadata.partition_statistics)]
         folders_of_files = dict.fromkeys(links_resolved({place: self.canonical(place) for place in metadata.roots}))
         folders_of_files |= dict.fromkeys(outside_folders(pl.Series(paths, dtype=pl.String), metadata, self.canonical))
-        fresh: list[ManifestFile] = []
-        for manifest in manifests:
-            cached = self._outside.get((manifest.path, str(manifest.added_snapshot_id), *metadata.roots))
-            fresh += [manifest] if cached is None else []
-            folders_of_files |= dict.fromkeys(cached or ())
-        for manifest, folders in self._outside_of(metadata, fresh):
-            self._outside.put((manifest.path, str(manifest.added_snapshot_id), *metadata.roots), folders)
-            folders_of_files |= dict.fromkeys(folders)
+        folders_of = {one: self._outside.get(one) for one in manifests}
+        fresh = [one for one, folders in folders_of.items() if folders is None]
+        for one, found in zip(fresh, self._outside_of(metadata, [manifests[one] for one in fresh]), strict=True):
+            self._outside.put(one, found)
+            folders_of[one] = found
+        folders_of_files |= dict.fromkeys(folder for folders in folders_of.values() for folder in folders or ())
+        for snapshot in unread if not folders_of_files else ():
+            if snapshot.manifest_list is not None:
+                self._outside.put(key(snapshot.manifest_list, snapshot.snapshot_id), ())
         return tuple(folders_of_files)
 
-    def _outside_of(
-        self, metadata: TableMetadata, manifests: Sequence[ManifestFile]
-    ) -> Iterator[tuple[ManifestFile, tuple[str, ...]]]:
-        """Yield the folders outside the table's own places in which live files of each manifest lie."""
+    def _outside_of(self, metadata: TableMetadata, manifests: Sequence[ManifestFile]) -> Iterator[tuple[str, ...]]:
+        """Yield, for each manifest, the folders outside the table's own places in which its live files lie."""
         found: dict[int, tuple[str, ...]] = {}
         for frame in self.reader.live_files(manifests):  # each has whole manifests
             if outside_folders(frame["path"], metadata, self.canonical):  # of most tables none is outside
                 for (number,), own in frame.group_by("manifest"):
                     found[number] = outside_folders(own["path"], metadata, self.canonical)
-        yield from ((manifest, found.get(number, ())) for number, manifest in enumerate(manifests))
+        yield from (found.get(number, ()) for number in range(len(manifests)))
 
     def planning_seconds(self, snapshot: Snapshot) -> float:
         """Return the seconds that reading the metadata for a full scan takes."""
