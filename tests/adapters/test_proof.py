@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from icewright.adapters.engines.service.proof import TableProof
+from icewright.adapters.engines.service.reachable import ComparedManifests
 from icewright.core.errors import IcewrightError, LeaseLost, Refused, TableReplaced
 from icewright.core.runs import FileAction
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot, SnapshotHold, TableMetadata
@@ -33,7 +34,7 @@ class TableFiles(MetadataFiles):
     """Manifests in memory too, and which were read."""
 
     looked_at: list[str] = field(default_factory=list)
-    listed: int = 0  # how often manifest lists were read
+    listed: list[int] = field(default_factory=list)  # the snapshots whose manifest lists were read
     lost: IcewrightError | None = None  # why none can be read
     unlisted: set[str] = field(default_factory=set)  # that the store has, and leaves out of its listings
 
@@ -50,7 +51,7 @@ class TableFiles(MetadataFiles):
     def manifest_lists(self, snapshots: Sequence[Snapshot], *, totals: bool = False) -> pa.Table:
         """Return one manifest of each snapshot."""
         assert not totals
-        self.listed += 1
+        self.listed += [snapshot.snapshot_id for snapshot in snapshots]
         if self.lost is not None:
             raise self.lost
         paths = [MANIFESTS[snapshot.snapshot_id] for snapshot in snapshots]
@@ -114,13 +115,14 @@ def test_what_nobody_needs_may_go() -> None:
     assert proving.free() == {FREE, LATER}
 
 
-def test_a_manifest_is_compared_once() -> None:
-    """Also one that the plan has compared; whatever the table came to reach in between stays from then on."""
-    compared = pl.DataFrame({"path": ["m1"], "length": [1], "more": [0]})
-    proving = Proving(compared=compared)
+def test_lists_and_manifests_are_compared_once() -> None:
+    """Also those that the plan has compared; whatever the table came to reach in between stays from then on."""
+    planned = metadata().snapshots[:1]
+    manifests = pl.DataFrame(pl.from_arrow(TableFiles().manifest_lists(planned)))
+    proving = Proving(compared=ComparedManifests.of(planned, manifests))
     assert proving.free() == {FREE, LIVE, LATER, APART}  # as the plan has looked into m1, and knows better
     proving.free()
-    assert (proving.files.looked_at, proving.files.listed) == (["m2"], 1)
+    assert (proving.files.looked_at, proving.files.listed) == (["m2"], [2])
     first = proving.own.snapshots
     proving.changed(snapshots=(*first, replace(first[-1], snapshot_id=3)))
     assert proving.free() == {FREE, LIVE, APART}

@@ -279,7 +279,9 @@ class SnapshotPinsTests(StoreSuite):
         store.tables.record_listing(REF.catalog, [Pointer(OTHER, "m")], NOW)
         assert store.pins.add(OTHER, uuid, replace(other, snapshot_id=8))
         assert [pin.snapshot_id for pin in store.pins.list(REF, uuid)] == [8]
-        assert store.pins.add(OTHER, "another", other), "another table bears the name now, and the reader moves on to it"
+        assert store.pins.add(OTHER, "another", other), (
+            "another table bears the name now, and the reader moves on to it"
+        )
         assert list(store.pins.list(REF, uuid)) == []
 
     def test_a_pin_concerns_one_table(self, store: Store) -> None:

@@ -39,7 +39,7 @@ class Unreachable:
 
     files: pl.DataFrame
     namesakes: pl.DataFrame  # those that have name and size of a live file elsewhere
-    compared: pl.DataFrame
+    compared: sets.ComparedManifests
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class PlannedExpiry:
 
     files: tuple[FileAction, ...]
     notes: tuple[str, ...]
-    compared: pl.DataFrame | None  # the manifests of what stays, which name none of the files
+    compared: sets.ComparedManifests | None  # of the snapshots that stay: none names one of the files
     stays: tuple[str, ...]  # files that stay although only expired snapshots reach them
 
 
@@ -140,12 +140,12 @@ class ExpireInService:
         candidates = pl.concat([*sets.content_of(files, expired_manifests), *named]).unique("path")
         reached = sets.reached(files, retained, retained_manifests)
         free, namesakes = sets.without_namesakes(candidates, reached, files.canonical, metadata.location)
-        return Unreachable(free, namesakes, retained_manifests)
+        return Unreachable(free, namesakes, sets.ComparedManifests.of(retained.snapshots, retained_manifests))
 
-    def _unused(self, metadata: TableMetadata, ids: set[int], compared: pl.DataFrame | None) -> Unused:
+    def _unused(self, metadata: TableMetadata, ids: set[int], compared: sets.ComparedManifests | None) -> Unused:
         """Return specs and schemas that no retained snapshot uses; none where a snapshot does not name its schema."""
         retained = [s for s in metadata.snapshots if s.snapshot_id not in ids]
-        manifests = sets.manifests_of(self.deletion.files, retained) if compared is None else compared
+        manifests = sets.manifests_of(self.deletion.files, retained) if compared is None else compared.manifests
         used_specs = set(manifests["spec_id"]) | {metadata.default_spec_id}
         specs = frozenset(s.spec_id for s in metadata.specs) - used_specs
         return Unused(specs, unused_schemas(metadata, retained))

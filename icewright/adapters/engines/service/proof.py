@@ -16,7 +16,7 @@ from icewright.adapters.engines.service.replied import require_as_written
 from icewright.adapters.engines.service.successors import require_no_successor
 from icewright.core.errors import Refused, TableReplaced
 from icewright.core.runs import FileAction
-from icewright.core.table import SnapshotHold, TableMetadata
+from icewright.core.table import Snapshot, SnapshotHold, TableMetadata
 from icewright.core.vacuum import gc_enabled
 from icewright.ports import Catalog, Clock
 
@@ -38,10 +38,16 @@ class TableProof:
     finishing: bool = False  # the run that planned the files is over
     outside: bool = True  # whether files outside of all tables' places may be deleted, as the plan decided
     check: Callable[[], None] = lambda: None  # raises `LeaseLost` or `Cancelled`
-    compared: pl.DataFrame | None = None  # manifests that are known to name none of the files
+    compared: sets.ComparedManifests | None = None  # none of which names one of the files
     _at: TableMetadata | None = None  # up to which `_free` was proved
     _manifests: pl.DataFrame | None = None  # of `_at`
+    _compared: pl.DataFrame | None = None  # `path` and `length` of all manifests that were compared so far
     _free: pl.DataFrame | None = None  # the planned files that no metadata so far reaches
+
+    def __post_init__(self) -> None:
+        """Begin with the manifests that the caller has compared."""
+        if self.compared is not None:
+            self._compared = self.compared.manifests.select("path", "length")
 
     def prove(self, planned: Sequence[FileAction]) -> Proved:
         """Return which of the planned files may be deleted. Raises `Refused` if none may, and errors of reading."""
@@ -59,7 +65,7 @@ class TableProof:
         files = self.guard.registry.files
         manifests = self._manifests
         if manifests is None or current != self._at:
-            self._manifests = manifests = sets.manifests_of(files, current.snapshots)
+            self._manifests = manifests = self._listed(current.snapshots)
         former = surroundings.former_versions, surroundings.metadata_folders
         strange = strange_metadata_beside(files, current, *former, manifests=manifests["path"])
         require_no_successor(
@@ -81,13 +87,20 @@ class TableProof:
         if unreached is None:
             unreached = pl.DataFrame({"path": [file.path for file in self.planned]}, schema={"path": pl.String})
         if current != self._at:  # a server may keep the name of the file
-            unreached = sets.unreached(
-                unreached, sets.reached(files, current, manifests, self.compared), files.canonical
-            )
+            chunks = sets.reached(files, current, manifests, self._compared)
+            unreached = sets.unreached(unreached, chunks, files.canonical)
             listed = manifests.select("path", "length")
-            compared = listed if self.compared is None else pl.concat([self.compared.select("path", "length"), listed])
-            self.compared, self._free, self._at = compared.unique(), unreached, current
+            compared = listed if self._compared is None else pl.concat([self._compared, listed])
+            self._compared, self._free, self._at = compared.unique(), unreached, current
         return unreached
+
+    def _listed(self, snapshots: Sequence[Snapshot]) -> pl.DataFrame:
+        """Return the manifests of the snapshots. A list never changes: those that were compared are not read again."""
+        files, known = self.guard.registry.files, self.compared
+        if known is None:
+            return sets.manifests_of(files, snapshots)
+        unread = [snapshot for snapshot in snapshots if snapshot.manifest_list not in known.lists]
+        return pl.concat([known.manifests, sets.manifests_of(files, unread)]).unique("path")
 
     def _same_table(self, current: TableMetadata) -> None:
         if current.table_uuid != self.base.table_uuid:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 
 import polars as pl
 
@@ -25,6 +25,19 @@ _PREFIX = r"^(?:[A-Za-z][A-Za-z0-9+.-]*:(?://[^/]*)?)?/*"
 def files_frame(rows: Iterable[tuple[str, int | None, str]]) -> pl.DataFrame:
     """Return paths with their bytes (None: unknown) and kinds."""
     return pl.DataFrame(list(rows), schema=FILE, orient="row")
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedManifests:
+    """Manifests whose content was compared with files, and the lists that name these and no others."""
+
+    manifests: pl.DataFrame
+    lists: frozenset[str]
+
+    @classmethod
+    def of(cls, snapshots: Iterable[Snapshot], manifests: pl.DataFrame) -> ComparedManifests:
+        """Return the manifests that the snapshots list."""
+        return cls(manifests, frozenset(s.manifest_list for s in snapshots if s.manifest_list is not None))
 
 
 def of_snapshots(metadata: TableMetadata, snapshot_ids: Collection[int]) -> TableMetadata:

@@ -59,7 +59,7 @@ class OrphanScan:
     found: int
     orphans: tuple[FileAction, ...]  # at most `max_files` of those found
     notes: tuple[str, ...]
-    compared: pl.DataFrame  # the manifests whose content was read
+    compared: sets.ComparedManifests
 
 
 @dataclass(frozen=True)
@@ -183,8 +183,9 @@ class RemoveOrphansInService:
         notes += [f"{root} is not scanned: there is no such folder" for root in listing.missing]
         notes += [f"{orphan_count - len(rows)} more orphans wait for the next run"] if orphan_count > len(rows) else []
         notes += _notes_on_names(strange, invalid_names)
+        compared = sets.ComparedManifests.of(fresh.snapshots, manifests)
         orphans = tuple(FileAction(path, size, kind_of(path), modified) for path, size, modified in rows)
-        return OrphanScan(begun, listing.files, orphan_count, orphans, tuple(notes), manifests)
+        return OrphanScan(begun, listing.files, orphan_count, orphans, tuple(notes), compared)
 
     def _identified(
         self,
