@@ -64,22 +64,24 @@ class LocalBackend:
 
     def explain(self, table: str | None, namespace: str | None) -> tuple[list[Document], list[str]]:
         """Evaluate one table, or all; return each one's health, verdicts, ... and the errors of unread catalogs."""
-        errors: list[str] = []
+        away: dict[str, str] = {}
         with open_application() as app:
             runtime = app.runtime
             if table is not None and not is_pattern(table):
                 refs = [known_table(app, table).ref]
             else:
-                detected = detect(runtime, select_catalogs(app, None))
+                away = dict(detect(runtime, select_catalogs(app, None)).errors)
                 refs = list(runtime.store.tables.known())
-                errors = [error for _, error in detected.errors]
-                if not refs and not errors:
+                if not refs and not away:
                     _note_empty_catalogs(app, None)
-                if errors and not refs:
-                    raise CatalogUnavailable("; ".join(errors))
-                refs = matching_tables(table, refs)
+                if refs or not away:
+                    refs = matching_tables(table, refs)
             if namespace is not None:
                 refs = tables_of_namespace(namespace, refs)
+            errors = list(away.values())
+            refs = [ref for ref in refs if ref.catalog not in away]  # each would wait in turn, and count as unreadable
+            if errors and not refs:
+                raise CatalogUnavailable("; ".join(errors))
             return [_explained(app, ref) for ref in refs], errors
 
     def plan(self, catalog: str | None) -> Document:
