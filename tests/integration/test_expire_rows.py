@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from icewright.core.policy import Operation
@@ -111,6 +113,24 @@ def test_where_nothing_is_known_of_ages_rows_are_looked_for(bench: Bench, new_na
     assert (again.state, again.reason) == (OperationState.SKIPPED, f"no rows with seen before {_cutoff()}")
     assert bench.metadata(name).metadata_location == before.metadata_location
     assert ids(bench, quoted) == [100, 112, 9000]
+
+
+def test_milliseconds_of_another_writer_are_refused(
+    bench: Bench, new_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """Spark reads them as microseconds of 1970, and would delete yesterday's rows too; Arrow rewrites them."""
+    name = new_name("millis")
+    quoted = create(bench, name, "id int, seen timestamp")
+    ages = [1, 29, 45]
+    seen = pa.array([datetime.now(UTC) - timedelta(days=age) for age in ages], pa.timestamp("ms", "UTC"))
+    pq.write_table(pa.table({"id": pa.array(ages, pa.int32()), "seen": seen}), tmp_path / "000000_0")
+    bench.call("add_files", name, f"source_table => '`parquet`.`{tmp_path}`'")
+    for dry_run in (True, False):
+        found = bench.run(name, Operation.EXPIRE_ROWS, policy("seen"), dry_run=dry_run)
+        assert "seen in milliseconds, which Spark reads as microseconds" in found.reason, found
+    bench.run(name, Operation.COMPACT, {"compact.engine": "arrow", "compact.rewrite_all": True})
+    bench.run(name, Operation.EXPIRE_ROWS, policy("seen"))
+    assert ids(bench, quoted) == [1, 29]
 
 
 def test_a_tag_keeps_old_rows(bench: Bench, new_name: Callable[[str], str]) -> None:

@@ -21,6 +21,7 @@ from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.row_faults import Answer, RowCheck, answers_of
 from icewright.adapters.engines.spark import procedures
 from icewright.adapters.engines.spark.effect import Effect, effect, left_behind
+from icewright.adapters.engines.spark.misread_times import require_true_ages
 from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult, Work, statements
 from icewright.core import cost
 from icewright.core.branches import on_branch
@@ -64,6 +65,8 @@ class SparkEngine:
     def run(self, catalog: Catalog, request: StepRequest, step: SparkStep) -> Outcome:
         """Run the step, or list the files that it would rewrite."""
         base = request.base
+        if isinstance(step, ExpireRows):
+            require_true_ages(self.files, base, step, request.check)
         if request.dry_run:
             return self._preview(request, step)
         texts = _statements(base, step)
