@@ -224,6 +224,7 @@ def spark_pool(
         {
             "spark.sql.warehouse.dir": str(home / "spark-warehouse"),
             "spark.hadoop.fs.s3a.secret.key": r"hu\sh ü=:#!",  # with what a properties file has to escape
+            "spark.sql.session.timeZone": "Pacific/Auckland",  # is not heard
             # The quick compiler alone, which by itself has 48 MB for its code, and stops for good when they are full.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
             # which finds no row any more by keys that it kept from before their column was widened

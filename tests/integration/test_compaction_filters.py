@@ -135,6 +135,14 @@ def test_partitions_that_where_leaves_out_hold_no_row_that_matches(
     assert exact >= 20, by_size  # truncation hides the rest
 
 
+def test_times_are_those_of_utc(bench: Bench) -> None:
+    """Whatever zone a pool's settings name: partitions are left out by what `compact.where` says in UTC."""
+    (row,) = bench.sql(
+        "SELECT current_timezone() AS zone, timestamp'1970-01-01 00:00:00' = timestamp_seconds(0) AS same"
+    )
+    assert (row.zone, row.same) == ("UTC", True)
+
+
 @pytest.mark.parametrize("hot", [False, True], ids=["", "hot"])
 def test_partitions_that_no_filter_can_say(hot: bool, bench: Bench, new_name: Callable[[str], str]) -> None:
     """The whole table is asked for, and the dry run lists exactly that; but never when that would touch a hot one."""

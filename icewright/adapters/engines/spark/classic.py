@@ -33,7 +33,6 @@ _DEFAULTS = {
     "spark.sql.shuffle.partitions": "8",
     "spark.driver.memory": "2g",
     "spark.scheduler.mode": "FAIR",
-    "spark.sql.session.timeZone": "UTC",
     "spark.executorEnv.POLARS_MAX_THREADS": "1",  # a task has one core
     # ms: Arrow keeps what it frees, else the same pages are zeroed again; Spark ends idle workers after as long
     "spark.executorEnv.MIMALLOC_PURGE_DELAY": "60000",

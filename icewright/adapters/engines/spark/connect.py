@@ -33,7 +33,7 @@ class ConnectApplication:
 
     def __init__(self, name: str, remote: str, conf: Mapping[str, str], catalog_conf: Mapping[str, str]) -> None:
         self._name, self._remote = name, remote
-        self._conf = {"spark.sql.session.timeZone": "UTC", **conf, **catalog_conf}
+        self._conf = {**conf, **catalog_conf}
         self._of_jobs: dict[str, Any] = {}
         self._tasks: dict[str, tuple[int, int, int]] = {}  # by tag, as the server last reported them
         if not self.alive():  # checked first: Spark's client would retry for more than ten minutes

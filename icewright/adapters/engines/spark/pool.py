@@ -274,13 +274,14 @@ class SparkPool:
                 self.reserved.ended()
 
     def _start(self) -> SparkApplication:
+        conf = {**self.conf, "spark.sql.session.timeZone": "UTC"}  # by which partitions are planned
         if self.remote is not None:
-            return ConnectApplication(self.name, self.remote, self.conf, self.catalog_conf)
+            return ConnectApplication(self.name, self.remote, conf, self.catalog_conf)
         with requires_extra("spark", f"pool {self.name}", EngineUnavailable):
             import pyspark  # noqa: F401 - before a Java is looked for
         java = java_home(self.java, self.cache)
         return ClassicApplication(
-            self.name, self.master, self.conf, self.catalog_conf, self.driver, self.packages, java, self.log
+            self.name, self.master, conf, self.catalog_conf, self.driver, self.packages, java, self.log
         )
 
     @contextmanager
