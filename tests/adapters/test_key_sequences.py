@@ -20,6 +20,7 @@ from icewright.adapters.engines.arrow.position_scan import PositionScan
 from icewright.adapters.engines.arrow.types import Field, arrow_type
 from icewright.adapters.engines.service.manifest_files import EQUALITY_DELETES, Entry
 from icewright.core.errors import CommitConflict
+from icewright.core.table import PartitionField, PartitionSpec
 from icewright.testing.builders import metadata
 from tests.adapters.arrow_tables import Folder, column
 
@@ -135,3 +136,20 @@ def test_a_file_that_is_added_again_is_a_conflict(tmp_path: Path) -> None:
     assert {path: list(rows) for path, rows in scan.matched.items()} == {data: [1]}
     with pytest.raises(CommitConflict, match="added it again"):
         scan.scan([replace(file, sequence=2)])
+
+
+def test_keys_by_a_dropped_partition_column_find_their_rows(tmp_path: Path) -> None:
+    """Files that Hive wrote lack the column: its values are those of their partitions, as Iceberg's reader has them."""
+    folder = Folder(tmp_path, [NUMBER])
+    data, keys = folder.write([{"long": 1}]), folder.write([{"string": "x"}], [TEXT])
+    size = Path(keys).stat().st_size
+    entry = Entry(1, 3, 3, b"", 1, b"")
+    delete = LiveDelete(entry, "m", (0, b""), keys, size, EQUALITY_DELETES, "PARQUET", False, (3,), None, 0, 0)
+    spec = PartitionSpec(0, (PartitionField(TEXT["id"], 1000, "string", "identity"),))
+    base = metadata(specs=(spec,), schema={"type": "struct", "fields": [NUMBER]})
+    layout = replace(folder.layout, older_fields={TEXT["id"]: TEXT})
+    for value, named in (("x", {data}), ("y", set())):
+        scan = PositionScan(layout, Opener({}), base, [delete], frozenset(), lambda: None)
+        bounds = {TEXT["id"]: (None, None, None)}
+        scan.scan([LiveData(data, (0, b""), (value,), 1, 1, Path(data).stat().st_size, True, bounds)])
+        assert scan.matched.keys() == named

@@ -77,7 +77,8 @@ class PositionScan:
                     self._scan_file(keys, file)
 
     def _scan_file(self, keys: KeySequences, file: LiveData) -> None:
-        rows = BatchScan(self.layout, self.opener, Bin(0, (file_slice(file),), constants(self.base, file), "", 1))
+        values = constants(self.layout, self.base, file)
+        rows = BatchScan(self.layout, self.opener, Bin(0, (file_slice(file),), values, "", 1))
         start = 0
         for batch in rows.scan_columns(keys.columns):
             by_id = {key["id"]: column for key, column in zip(keys.columns, batch, strict=True)}
@@ -87,10 +88,11 @@ class PositionScan:
             start += len(batch[0])
 
 
-def constants(base: TableMetadata, file: LiveData) -> Mapping[int, Any]:
-    """Return identity partition values of a data file by source field id."""
+def constants(layout: Layout, base: TableMetadata, file: LiveData) -> Mapping[int, Any]:
+    """Return identity partition values of a data file by source field id, those of dropped columns too."""
     fields = base.spec(file.partition[0]).fields
-    kinds = {number: kind for number, _, kind in columns(base.schema)}
+    kinds = {number: field["type"] for number, field in layout.older_fields.items()}
+    kinds |= {number: kind for number, _, kind in columns(base.schema)}
     return {
         field.source_id: single_value(kinds[field.source_id], value)
         for field, value in zip(fields, file.values, strict=True)

@@ -237,7 +237,7 @@ class Sketching:
         for partition, members in groups.items():
             near = [*by_partition.get(partition, ()), *everywhere]
             slices = [_slice(file, [*by_file.get(file.path, ()), *near]) for file in members]
-            bins.append(Bin(0, tuple(slices), constants(self.base, members[0]), "", 1))
+            bins.append(Bin(0, tuple(slices), constants(self._layout, self.base, members[0]), "", 1))
         return bins
 
     @cached_property
