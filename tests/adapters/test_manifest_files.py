@@ -25,6 +25,7 @@ from icewright.adapters.engines.service.manifest_files import ManifestWriter, re
 from icewright.adapters.engines.service.manifest_list_files import manifest_list, read_list
 from icewright.adapters.engines.service.partition_bounds import uncovered
 from icewright.adapters.engines.service.partition_types import promoted
+from icewright.adapters.engines.service.rewrite_manifests import widest
 from icewright.adapters.files.tables import IcebergFiles
 from icewright.core.errors import IcewrightError
 from icewright.core.table import PartitionField, PartitionSpec, Snapshot, TableMetadata
@@ -41,7 +42,7 @@ def copied(
     listed = [ours(row) for row in rows]
     sources = [read_manifest(files, manifest.path) for manifest in listed]
     table = table or metadata([PartitionSpec(0, ())], version=version)
-    writer = ManifestWriter(sources[0], table, listed[0].spec_id)
+    writer = ManifestWriter(widest(sources), table, listed[0].spec_id)
     entries = [e for manifest, source in zip(listed, sources, strict=True) for e in writer.entries(manifest, source)]
     (written,) = writer.write(files, f"file://{folder}", writer.clustered(entries), 1)
     values = {**written.row, 503: 99, 515: 9 if version > 1 else 0}
@@ -124,6 +125,7 @@ def test_v1_manifests_in_an_upgraded_table(files: IcebergFiles, tmp_path: Path, 
     assert len(files.entries([ours(copy)])) == 2, "this program reads what it wrote"
 
 
+@pytest.mark.parametrize("dropped", [False, True])
 @pytest.mark.parametrize("first", ["old", "new"])
 @pytest.mark.parametrize(
     ("narrow", "wide", "before", "since"),
@@ -142,16 +144,20 @@ def test_values_from_before_a_promotion(
     before: Sequence[Any],
     since: Any,
     first: str,
+    dropped: bool,
 ) -> None:
-    """All partition values stay the same, whichever manifest comes first, and the bounds have the type of today."""
+    """All partition values stay the same, whichever manifest comes first, and the bounds have the type of today.
+
+    So they do where the column was dropped since, and no schema names its type.
+    """
     tables = [Partitioned(tmp_path, (t.StringType(), kind)) for kind in (narrow, wide)]
     rows = [
         table.crafted(2, [record(f"file:///t/{value}", ["x", value]) for value in values])
         for table, values in zip(tables, (before, [since]), strict=True)
     ]
     spec = PartitionSpec(0, tuple(PartitionField(i, 999 + i, f"p{i}", "identity") for i in (1, 2)))
-    schema = {"type": "struct", "fields": [{"id": 2, "name": "c2", "type": str(wide)}]}
-    table = metadata([spec], schema=schema)
+    column = {"id": 2, "name": "c2", "type": str(wide)}
+    table = metadata([spec], schema={"type": "struct", "fields": [] if dropped else [column]})
     copy = copied(files, tmp_path, rows if first == "old" else rows[::-1], 2, table)
     found = {one["data_file"]["file_path"]: list(one["data_file"]["partition"].values()) for one in raw(copy)}
     assert found == {f"file:///t/{value}": ["x", value] for value in (*before, since)}

@@ -12,6 +12,7 @@ from icewright.core.table import TableMetadata, columns
 
 _DATA_FILE, _PARTITION = 2, 102
 _WIDER = {"int": "long", "float": "double"}
+_BYTES = {"int": 4, "long": 8, "float": 4, "double": 8}
 
 
 def source_types(metadata: TableMetadata, spec_id: int) -> dict[int, str]:
@@ -23,6 +24,13 @@ def source_types(metadata: TableMetadata, spec_id: int) -> dict[int, str]:
         for field in spec.fields
         if spec.spec_id == spec_id and field.transform.startswith(("identity", "truncate")) and field.source_id in kinds
     }
+
+
+def partition_bytes(data_file: Schema) -> int:
+    """Return the bytes of the numbers in a manifest's partition tuples, which promotions of their columns add to."""
+    (partition,) = (one["type"] for one in data_file["fields"] if one.get("field-id") == _PARTITION)
+    kinds = (one["type"] for one in partition_fields(partition))
+    return sum(kind.get("size") or _BYTES.get(kind["type"], 0) for kind in kinds)
 
 
 def promoted(schema: Schema, types: Mapping[int, str]) -> Schema:

@@ -10,7 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.engines.service.manifest_files import ManifestWriter, WrittenManifest, read_manifest
+from icewright.adapters.engines.service.manifest_files import (
+    ManifestBytes,
+    ManifestWriter,
+    WrittenManifest,
+    read_manifest,
+)
+from icewright.adapters.engines.service.partition_types import partition_bytes
 from icewright.adapters.engines.service.replacing import Replacing
 from icewright.core.errors import InvariantViolated, MetadataUnreadable
 from icewright.core.policy import Operation
@@ -65,12 +71,17 @@ class RewriteManifestsInService:
         with WorkerThreads(_READERS) as pool:
             sources = list(pool.map(lambda m: read_manifest(self.files, m.path), manifests))
         spec = replacing.base.spec(manifests[0].spec_id)
-        writer = ManifestWriter(sources[0], replacing.base, spec.spec_id, manifests[0].content)
+        writer = ManifestWriter(widest(sources), replacing.base, spec.spec_id, manifests[0].content)
         read = [e for m, source in zip(manifests, sources, strict=True) for e in writer.entries(m, source)]
         names = [field.name for field in spec.fields]
         first = [names.index(name) for name in step.fields_of(spec)]
         size = sum(m.length for m in manifests) / max(1, len(read))
         replacing.write(writer, writer.clustered(read, first), step.target_bytes, size)
+
+
+def widest(manifests: Sequence[ManifestBytes]) -> ManifestBytes:
+    """Return the first manifest of a spec whose partition tuples hold the values of all, of dropped columns too."""
+    return max(manifests, key=lambda manifest: partition_bytes(manifest.shape.data_file))
 
 
 def _count_entries(base: TableMetadata, chosen: Sequence[ManifestFile], written: Sequence[WrittenManifest]) -> int:
