@@ -13,6 +13,7 @@ from icewright.core.words import decimal, figure, one_line
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 _KILO = 1024
+_LONGEST = 1024  # characters of a name; keys of S3 have no more
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
 TONES: Mapping[str, str] = {
     **dict.fromkeys(
@@ -59,10 +60,10 @@ def size(count: float | None) -> str:
 
 
 def number(count: float | None, digits: int = 0) -> str:
-    """Format a number with thin spaces between thousands."""
+    """Format a number with commas between thousands, as messages and charts have them."""
     if count is None:
         return "\u2013"
-    return f"{count:,.{digits}f}".replace(",", "\u202f").replace("-", "\u2212")
+    return f"{count:,.{digits}f}".replace("-", "\u2212")
 
 
 def stated(text: str | None) -> str:
@@ -147,9 +148,11 @@ def value(raw: Any) -> str:  # noqa: ANN401 - of a knob or a detail
 def breakable(name: object) -> Markup:
     """Return a name as HTML that may wrap after dots, slashes, underscores and equals signs.
 
-    Marks of direction are escapes, as on the command line: with one a name looks like another.
+    Marks of direction are escapes, as on the command line: with one a name looks like another. A name of many thousand
+    characters, which would fill the page, is cut.
     """
-    text = str(escape(one_line(str(name))))
+    shown = one_line(str(name))
+    text = str(escape(shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"))
     for sign in (".", "/", "_", "="):
         text = text.replace(sign, f"{sign}<wbr>")
     return Markup(text)  # noqa: S704 - escaped above
