@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from icewright.adapters.engines.service.content_faults import check_content
+from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.footers import parquet_footer, puffin_blobs
 from icewright.adapters.files.cache import Cache
 from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.manifests import ENTRY, ManifestReader
 from icewright.adapters.files.tables import IcebergFiles
 from icewright.core.errors import MetadataTooLarge, MetadataUnreadable
+from icewright.core.integrity import FileFaultKind
 
 BLOB: dict[str, Any] = {"type": "t", "fields": [1], "offset": 4, "length": 2, "properties": {}}
 
@@ -73,3 +78,35 @@ def test_a_footer_as_large_as_the_memory_is_not_read(tmp_path: Path, files: Iceb
         out.write(struct.pack("<I", length - 16) + b"PAR1")
     with pytest.raises(MetadataTooLarge, match=r"f\.parquet.*raise reading\.max_manifest_mb"):
         parquet_footer(files, f"file://{path}", length)
+
+
+_COLUMNS: dict[str, tuple[Sequence[pa.DataType], Sequence[pa.DataType]]] = {  # as readers take them, and as they do not
+    "int": ([pa.int32(), pa.int16(), pa.null()], [pa.uint16(), pa.date32(), pa.time32("ms"), pa.list_(pa.int32())]),
+    "long": ([pa.int64(), pa.int32(), pa.timestamp("us")], [pa.uint32(), pa.decimal128(18, 0)]),
+    "decimal(10, 2)": ([pa.decimal128(10, 2), pa.decimal128(5, 2)], [pa.decimal128(10, 4), pa.decimal128(12, 2)]),
+    "timestamp": ([pa.timestamp("us"), pa.int64()], [pa.timestamp("ns"), pa.timestamp("ms")]),
+    "timestamptz": ([pa.timestamp("us", "UTC")], [pa.timestamp("ns", "UTC")]),
+    "timestamp_ns": ([pa.timestamp("ns")], []),
+    "date": ([pa.date32(), pa.int32()], [pa.timestamp("us")]),
+    "string": ([pa.string(), pa.dictionary(pa.int8(), pa.string())], [pa.binary()]),
+    "binary": ([pa.binary()], [pa.string()]),
+    "struct": ([pa.struct({"a": pa.int32()}), pa.null()], [pa.int32()]),
+}
+
+
+@pytest.mark.parametrize("kind", _COLUMNS)
+def test_a_column_is_of_a_type_that_readers_take_for_the_tables(kind: str, tmp_path: Path, files: IcebergFiles) -> None:
+    """Spark fails at all others, or reads 123.45 for 1.2345, the year 55840 for nanoseconds, 0 for a required null."""
+    path, right = tmp_path / "file.parquet", _COLUMNS[kind][0]
+    for stored in (*right, *_COLUMNS[kind][1]):
+        field = pa.field("c", stored, metadata={"PARQUET:field_id": "1"})
+        pq.write_table(pa.table([pa.array([None], stored)], schema=pa.schema([field])), path)
+        one = ContentFile(
+            "m.avro", 0, 1, 1, {100: str(path), 101: "PARQUET", 102: {}, 103: 1, 104: path.stat().st_size}
+        )
+        column = {"type": "struct", "fields": []} if kind == "struct" else kind
+        found = [fault for fault, _ in check_content(files, one, {1: column}, {}, {}, ())]
+        assert found == ([] if stored in right else [FileFaultKind.WRONG_FIELDS]), stored
+        if stored in right and stored != pa.null() and kind != "struct":
+            ((_, detail),) = check_content(files, one, {1: column}, {}, {}, (1,))
+            assert detail == "column 1 is required, and has 1 nulls"

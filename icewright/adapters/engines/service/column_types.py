@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from functools import lru_cache
 from typing import Any
 
 from icewright.core.table import columns
@@ -24,10 +26,43 @@ _PHYSICAL = {
     **dict.fromkeys(("long", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns"), _INTEGERS),
 }
 
+# Parquet's logical types that Iceberg's readers take for a type. A type that is left out has any.
+_LOGICAL = {
+    "int": {"None", "Int"},
+    "long": {"None", "Int", "Timestamp", "Time"},
+    "decimal": {"Decimal"},
+    "string": {"String", "Enum", "JSON"},
+    "binary": {"None", "JSON", "BSON"},
+}
+_DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)")
+_PROMOTED = {"long": "int", "double": "float", "timestamp": "date", "timestamp_ns": "date"}
+
 
 def physical_types(kind: Any) -> AbstractSet[str] | None:  # noqa: ANN401 - text, or JSON of a nested type
     """Return the types by which Parquet stores a type; None where any may be."""
     return _PHYSICAL.get(re.split(r"\W", kind, maxsplit=1)[0]) if isinstance(kind, str) else None
+
+
+@lru_cache(maxsize=1_000)
+def is_read_as(kind: str, physical: str, annotation: str) -> bool:
+    """Return whether readers find values of a type in what Parquet stores; `annotation` is the logical type as JSON.
+
+    In any other Iceberg's readers find no values, or wrong ones: they take the digits of a decimal for those of one of
+    another scale, and nanoseconds, or milliseconds that are encoded by a dictionary, for microseconds.
+    """
+    stored, logical = physical_types(kind), json.loads(annotation)
+    if stored is None or logical["Type"] == "Null":  # Parquet's type of null, which is read as any type
+        return True
+    if physical not in stored or logical["Type"] not in _LOGICAL.get(kind.partition("(")[0], {logical["Type"]}):
+        return False
+    match logical:
+        case {"Type": "Int", "isSigned": signed}:
+            return bool(signed)
+        case {"Type": "Decimal", "precision": precision, "scale": scale}:
+            return _reads(kind, f"decimal({precision},{scale})")
+        case {"Type": "Timestamp", "timeUnit": unit}:
+            return kind not in ("timestamp", "timestamptz") or bool(unit == "microseconds")
+    return True
 
 
 def replaced_types(document: Mapping[str, Any], types: Mapping[int, Any]) -> Mapping[int, Mapping[int, Any]]:
@@ -45,5 +80,10 @@ def replaced_types(document: Mapping[str, Any], types: Mapping[int, Any]) -> Map
 
 
 def _reads(kind: Any, older: Any) -> bool:  # noqa: ANN401 - as above
-    stored, was_stored = physical_types(kind), physical_types(older)
-    return stored is None or (was_stored is not None and was_stored <= stored)
+    """Return whether readers take values of the older type for ones of the other."""
+    if physical_types(kind) is None or kind == older or _PROMOTED.get(kind) == older:
+        return True
+    now, before = (
+        [int(n) for n in re.findall(r"\d+", str(one)) if str(one).startswith("decimal")] for one in (kind, older)
+    )
+    return bool(now and before) and now[1] == before[1] and now[0] >= before[0]

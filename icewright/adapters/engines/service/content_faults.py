@@ -16,9 +16,10 @@ import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.deletes import vector_positions
 from icewright.adapters.engines.arrow.resolve import field_id
-from icewright.adapters.engines.service.column_types import physical_types
+from icewright.adapters.engines.service.column_types import is_read_as, physical_types
 from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.footers import MAGIC, parquet_footer, puffin_blobs
+from icewright.adapters.engines.service.manifest_files import DATA
 from icewright.adapters.engines.service.partition_bounds import bound_value, is_bound
 from icewright.core import field_ids as ids
 from icewright.core.errors import MetadataUnreadable
@@ -136,8 +137,19 @@ class _ParquetFile:
             yield FileFaultKind.WRONG_FIELDS, f"it lacks the columns of the ids {lacking}, which its readers need"
         for number, index in self._simple.items():
             if not self._fits(number, index):
-                actual, kind = self.footer.schema.column(index).physical_type, self.types[number]
+                column, kind = self.footer.schema.column(index), self.types[number]
+                actual = re.sub(" None$|, is_from.*(?=\\))", "", f"{column.physical_type} {column.logical_type}")
                 yield FileFaultKind.WRONG_FIELDS, f"column {number} is {kind}, and the file's is {actual}"
+        for field in self.schema:
+            stored, is_nested = field.type, pa.types.is_nested(field.type)
+            kind = self.types.get(number := field_id(field) or 0)
+            if isinstance(kind, str) and physical_types(kind) is not None and is_nested:
+                yield FileFaultKind.WRONG_FIELDS, f"column {number} is {kind}, and the file's is {stored}"
+            if isinstance(kind, Mapping) and not is_nested and not pa.types.is_null(stored):
+                yield FileFaultKind.WRONG_FIELDS, f"column {number} is a {kind['type']}, and the file's is {stored}"
+        for number in sorted(self._measured.keys() & set(needed)) if self.one.content == DATA else ():
+            if nulls := self._measured[number].nulls:
+                yield FileFaultKind.WRONG_FIELDS, f"column {number} is required, and has {nulls} nulls"
         if self.footer.num_rows != self.one.records:
             yield FileFaultKind.WRONG_COUNT, f"it has {self.footer.num_rows} rows, not {self.one.records}"
         if self._offsets_are_wrong:
@@ -185,9 +197,8 @@ class _ParquetFile:
 
     def _fits(self, number: int, index: int) -> bool:
         """Return whether the file stores the column as its type asks for."""
-        stored, column = physical_types(self.types[number]), self.footer.schema.column(index)
-        nothing = column.logical_type.type == "UNKNOWN"  # Parquet's type of null, which is read as any type
-        return stored is None or nothing or column.physical_type in stored
+        column = self.footer.schema.column(index)
+        return is_read_as(self.types[number], column.physical_type, column.logical_type.to_json())
 
     @cached_property
     def _measured(self) -> Mapping[int, ColumnContent]:
