@@ -253,6 +253,16 @@ def test_what_a_manifest_keeps_of_files_that_are_gone_is_found_in_structs_and_pa
         assert [one.rows for one in report.found if RowPlace.BOUNDS in one.places] == [1], name
 
 
+def test_a_manifest_list_that_nobody_names_is_searched(workspace: Workspace) -> None:
+    """It keeps the least and greatest values of the partitions of its manifests."""
+    folder = workspace.table(spec=BY_PART)
+    (kept,) = (path for path in folder.rglob("snap-*.avro") if path.name in str(workspace.metadata().snapshots[0]))
+    shutil.copy(kept, folder / "metadata" / "snap-7-of-nobody.avro")
+    for value, rows in ("p0", [1]), ("p1", []):
+        found = [one for one in find(workspace, f"part = '{value}'").found if RowPlace.ORPHAN in one.places]
+        assert [one.rows for one in found] == rows
+
+
 def test_a_manifest_with_bounds_that_are_no_values_is_no_proof(workspace: Workspace) -> None:
     """What a writer cut is part of any value: the search goes on, and there is no certificate."""
     craft, now = workspace.craft(), workspace.clock.now()

@@ -28,6 +28,7 @@ from icewright.adapters.engines.arrow.types import Field, single_value
 from icewright.adapters.engines.service.checked_entries import CheckedEntries
 from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.manifest_files import DATA, DELETED, EQUALITY_DELETES, POSITION_DELETES
+from icewright.adapters.engines.service.manifest_list_files import read_list
 from icewright.adapters.engines.service.reachable import reached, with_key
 from icewright.adapters.engines.service.row_predicate import RowPredicate
 from icewright.core import field_ids as ids
@@ -186,10 +187,16 @@ class _Round:
         if one.content == POSITION_DELETES:
             return False
         spelt = one.mapped(ids.LOWER_BOUNDS), one.mapped(ids.UPPER_BOUNDS), _partition_values(one, self.metadata)
+        return self._match(one.manifest, one.path, *spelt)
+
+    def _match(
+        self, holder: str, path: str, lower: Mapping[int, Any], upper: Mapping[int, Any], partition: Mapping[int, Any]
+    ) -> bool:
+        """Return whether bounds or partition values that a file of metadata, the holder, keeps of a file match."""
         try:
-            return any(each.matches_bounds(*spelt) for each, _ in self._predicates)
+            return any(each.matches_bounds(lower, upper, partition) for each, _ in self._predicates)
         except (ValueError, struct.error) as error:
-            self._unread[one.manifest] = f"a bound of {one.path} is no value of its column: {error}"
+            self._unread[holder] = f"a bound of {path} is no value of its column: {error}"
             return False
 
     def _listed(self) -> Iterator[tuple[str, datetime | None]]:
@@ -259,17 +266,31 @@ class _Round:
         return frozenset(columns.keys() - missing) if missing else None
 
     def _read_avro(self, path: str) -> int:
-        """Return the number of entries whose bounds match, of a manifest that nobody names; lists have none."""
+        """Return the number of entries or rows with bounds that match, of a manifest or list that nobody names."""
         head = self.search.files.read_range(path, 0, _HEAD_BYTES).replace(b" ", b"")
-        if _MANIFEST_LIST in head:
-            return 0
         try:
+            if _MANIFEST_LIST in head:
+                return self._read_list(path)
             if _MANIFEST in head:
                 return sum(self._matches_bounds(one) for one in self._entries.read(path)[0])
             self._unread[path] = "it is no Parquet file"
         except MetadataUnreadable as error:
             self._unread[path] = str(error)
         return 0
+
+    def _read_list(self, path: str) -> int:
+        """Return the number of manifests of whose partitions a manifest list keeps matching values."""
+        listed, found = read_list(self.search.files, path, self.metadata.format_version), 0
+        specs = {spec.spec_id: spec.fields for spec in self.metadata.specs}
+        for row in listed.records:
+            fields = specs.get(listed.value(row, ids.MANIFEST_SPEC_ID), ())
+            pairs = list(zip(fields, listed.value(row, ids.PARTITION_SUMMARIES) or (), strict=False))
+            lower, upper = (
+                {field.source_id: kept.get(end) for field, kept in pairs if field.transform == "identity"}
+                for end in ("lower_bound", "upper_bound")
+            )
+            found += self._match(path, listed.value(row, ids.MANIFEST_PATH), lower, upper, {})
+        return found
 
     def _count(self, one: FileSlice, constants: Mapping[int, Any], keys: frozenset[int] | None) -> int:
         if one.path in (counts := self.search.counts):
