@@ -141,11 +141,10 @@ class _ParquetFile:
                 actual = re.sub(" None$|, is_from.*(?=\\))", "", f"{column.physical_type} {column.logical_type}")
                 yield FileFaultKind.WRONG_FIELDS, f"column {number} is {kind}, and the file's is {actual}"
         for field in self.schema:
-            stored, is_nested = field.type, pa.types.is_nested(field.type)
-            kind = self.types.get(number := field_id(field) or 0)
-            if isinstance(kind, str) and physical_types(kind) is not None and is_nested:
+            stored, kind = field.type, self.types.get(number := field_id(field) or 0)
+            if physical_types(kind) is not None and pa.types.is_nested(stored):
                 yield FileFaultKind.WRONG_FIELDS, f"column {number} is {kind}, and the file's is {stored}"
-            if isinstance(kind, Mapping) and not is_nested and not pa.types.is_null(stored):
+            if isinstance(kind, Mapping) and not pa.types.is_nested(stored) and not pa.types.is_null(stored):
                 yield FileFaultKind.WRONG_FIELDS, f"column {number} is a {kind['type']}, and the file's is {stored}"
         for number in sorted(self._measured.keys() & set(needed)) if self.one.content == DATA else ():
             if nulls := self._measured[number].nulls:
@@ -224,11 +223,6 @@ class _ParquetFile:
             return False
         logical = json.loads(self.footer.schema.column(index).logical_type.to_json())
         return logical.get("timeUnit") in (None, "nanoseconds" if kind.endswith("_ns") else "microseconds")
-
-
-def misspelt(named: str, path: str) -> Fault:
-    """Return the fault of deletes that spell the path of their data file otherwise than its entry does."""
-    return FileFaultKind.WRONG_POSITIONS, f"it deletes rows of {named}, which no reader takes for the data file {path}"
 
 
 def is_ordered(kind: str) -> bool:

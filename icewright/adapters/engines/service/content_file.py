@@ -9,6 +9,7 @@ from typing import Any
 from icewright.adapters.engines.service.manifest_files import DATA
 from icewright.adapters.engines.service.reachable import CONTENT_KINDS
 from icewright.core import field_ids as ids
+from icewright.core.integrity import FileFaultKind
 
 
 @dataclass(frozen=True)
@@ -96,3 +97,8 @@ class ContentFile:
     def mapped(self, field_id: int) -> Mapping[int, Any]:
         """Return counts or bounds by column id; empty where there are none."""
         return {pair["key"]: pair["value"] for pair in self.values.get(field_id) or ()}
+
+
+def misspelt(named: str, path: str) -> tuple[FileFaultKind, str]:
+    """Return the fault of deletes that spell the path of their data file otherwise than its entry does."""
+    return FileFaultKind.WRONG_POSITIONS, f"it deletes rows of {named}, which no reader takes for the data file {path}"

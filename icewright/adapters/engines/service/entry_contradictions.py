@@ -12,8 +12,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import combinations
 
-from icewright.adapters.engines.service.content_faults import misspelt
-from icewright.adapters.engines.service.content_file import ContentFile
+from icewright.adapters.engines.service.content_file import ContentFile, misspelt
 from icewright.adapters.engines.service.manifest_files import DATA
 from icewright.core.integrity import FileFault, FileFaultKind
 from icewright.core.paths import canonical, split

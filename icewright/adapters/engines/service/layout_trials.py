@@ -37,9 +37,9 @@ from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.tasks import Bin
 from icewright.adapters.engines.service.checked_entries import CheckedEntries
 from icewright.adapters.engines.service.content_file import ContentFile
+from icewright.adapters.engines.service.file_slices import constants_of, reading_layout, slice_of
 from icewright.adapters.engines.service.manifest_files import DATA
 from icewright.adapters.engines.service.row_predicate import RowPredicate
-from icewright.adapters.engines.service.row_search import constants_of, reading_layout, slice_of
 from icewright.core.field_ids import LOWER_BOUNDS, UPPER_BOUNDS
 from icewright.core.layout import FileSizes, LayoutReport, LayoutTrial, RowLayout, layout_candidates
 from icewright.core.table import TableMetadata

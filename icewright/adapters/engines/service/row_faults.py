@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
 from icewright.adapters.engines.arrow.pages import batch_rows_of
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, plain_values, with_ids
-from icewright.adapters.engines.service.content_faults import ColumnContent, Fault, column_faults, is_ordered, misspelt
-from icewright.adapters.engines.service.content_file import ContentFile
+from icewright.adapters.engines.service.content_faults import ColumnContent, Fault, column_faults, is_ordered
+from icewright.adapters.engines.service.content_file import ContentFile, misspelt
 from icewright.core.integrity import FileFaultKind
 from icewright.core.paths import Location, canonical, split
 from icewright.core.table import PartitionSpec

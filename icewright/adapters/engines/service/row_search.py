@@ -23,10 +23,16 @@ from icewright.adapters.engines.arrow.live_files import only_data_file
 from icewright.adapters.engines.arrow.opening import Opener, StorageOpener, UnreadableFile
 from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id
-from icewright.adapters.engines.arrow.tasks import Bin, DeleteFile, DeleteKind, FileSlice, Layout
-from icewright.adapters.engines.arrow.types import Field, single_value
+from icewright.adapters.engines.arrow.tasks import Bin, FileSlice, Layout
 from icewright.adapters.engines.service.checked_entries import CheckedEntries
 from icewright.adapters.engines.service.content_file import ContentFile
+from icewright.adapters.engines.service.file_slices import (
+    constants_of,
+    delete_of,
+    identity_values,
+    reading_layout,
+    slice_of,
+)
 from icewright.adapters.engines.service.manifest_files import DATA, DELETED, EQUALITY_DELETES, POSITION_DELETES
 from icewright.adapters.engines.service.manifest_list_files import read_list
 from icewright.adapters.engines.service.reachable import reached, with_key
@@ -42,7 +48,6 @@ from icewright.ports import Catalog, TableFiles
 from icewright.ports.work import WorkerThreads
 
 _CONCURRENCY = 4
-_MEMORY_BYTES = 2 << 30  # of the pages of one file
 _ROUNDS = 5
 _DELETED_ROW = "row"  # optional in position delete files, deprecated with v3 (spec, Position Delete Files)
 _PARQUET, _PUFFIN, _AVRO = b"PAR1", b"PFA1", b"Obj\x01"
@@ -186,7 +191,7 @@ class _Round:
         """
         if one.content == POSITION_DELETES:
             return False
-        spelt = one.mapped(ids.LOWER_BOUNDS), one.mapped(ids.UPPER_BOUNDS), _partition_values(one, self.metadata)
+        spelt = one.mapped(ids.LOWER_BOUNDS), one.mapped(ids.UPPER_BOUNDS), identity_values(one, self.metadata)
         return self._match(one.manifest, one.path, *spelt)
 
     def _match(
@@ -312,7 +317,7 @@ class _Round:
     def _live(self, one: ContentFile) -> int:
         """Return the number of matching rows of a data file that main shows."""
         task = replace(
-            slice_of(one), deletes=tuple(_delete(d) for d in self._head if applies(d, one, self._everywhere))
+            slice_of(one), deletes=tuple(delete_of(d) for d in self._head if applies(d, one, self._everywhere))
         )
         whole = Bin(0, (task,), constants_of(one, self.metadata, self._entries.types), "", 1)
         try:
@@ -381,38 +386,3 @@ def applies(delete: ContentFile, data: ContentFile, everywhere: Container[int]) 
         return delete.sequence > data.sequence and (same or delete.spec_id in everywhere)
     only = delete.referenced if delete.is_vector else only_data_file(delete.values)
     return only == data.path if only else same
-
-
-def _delete(one: ContentFile) -> DeleteFile:
-    if one.content == EQUALITY_DELETES:
-        return DeleteFile(DeleteKind.EQUALITY, one.path, equality_ids=tuple(one.equality_ids))
-    if one.is_vector:
-        offset, length = one.values[ids.CONTENT_OFFSET], one.values[ids.CONTENT_SIZE]
-        return DeleteFile(DeleteKind.VECTOR, one.path, offset, length, one.records)
-    return DeleteFile(DeleteKind.POSITION, one.path)
-
-
-def slice_of(one: ContentFile) -> FileSlice:
-    """Return a whole data or delete file as a reader takes it."""
-    return FileSlice(one.path, one.bytes, one.bytes, one.records, one.sequence, None)
-
-
-def constants_of(one: ContentFile, metadata: TableMetadata, types: Mapping[int, Any]) -> Mapping[int, Any]:
-    """Return the identity partition values of a data file, which may lack the columns, of those that a schema has."""
-    values = _partition_values(one, metadata) if one.content == DATA else {}
-    return {number: single_value(types[number], value) for number, value in values.items() if number in types}
-
-
-def _partition_values(one: ContentFile, metadata: TableMetadata) -> Mapping[int, Any]:
-    """Return the values by which a file is partitioned as they are, by column id, as its manifest stores them."""
-    spec = next((spec for spec in metadata.specs if spec.spec_id == one.spec_id), None)
-    pairs = zip(spec.fields, one.partition, strict=False) if spec is not None else ()
-    return {field.source_id: value for field, value in pairs if field.transform == "identity"}
-
-
-def reading_layout(fields: Sequence[Field], schemas: Sequence[Mapping[str, Any]], metadata: TableMetadata) -> Layout:
-    """Return the layout that reads some top-level fields; deletes may name all others that the schemas have."""
-    current = {one["id"] for one in fields}
-    older = {f["id"]: f for schema in reversed(schemas) for f in schema["fields"] if f["id"] not in current}
-    schema = {"type": "struct", "fields": fields}
-    return Layout.for_reading(schema, older, metadata.properties, _MEMORY_BYTES)
