@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from icewright.core.copying import CopyResult, uuid_of_copy
 from icewright.core.errors import MetadataUnreadable, Refused, StorageUnavailable, UsageError
-from icewright.core.paths import named_place
+from icewright.core.paths import named_place, split
 from icewright.core.places import Spelling
 from icewright.core.restore import resolve
 from icewright.core.table import TableMetadata, TableRef
@@ -39,6 +39,8 @@ def restore_beside(runtime: Runtime, ref: TableRef, to: str, new: TableRef, *, d
         raise Refused(f"{new} exists already, at {taken.metadata_location}: name another table")
     metadata, now = runtime.catalog(ref).load(ref), runtime.clock.now()
     target = resolve(metadata, runtime.files.history(metadata), to, now)
+    if split(metadata.location).path == "/":
+        raise Refused(f"{ref} is all of {metadata.location}, and has no place beside it: copy it, and restore the copy")
     place = f"{metadata.location.rpartition('/')[0]}/{new.name}"
     result = copy_table(runtime, ref, place, dry_run=dry_run, snapshot_id=target.snapshot_id)
     if not dry_run:

@@ -63,9 +63,11 @@ def restore(runtime: Runtime, refs: Sequence[TableRef], to: str, *, dry_run: boo
     """Restore tables to the state that `to` means (`core.restore.resolve`), or return what that would change.
 
     Raises `UsageError` when a table has no such state, and `Refused` when a file of it is gone, another job works on a
-    table, or a writer commits meanwhile: nothing of that table is changed then.
+    table, or a writer commits meanwhile: nothing of that table is changed then. Of several tables, those are left out
+    to which nobody has committed yet.
     """
-    plans = [planned(runtime, ref, to) for ref in refs]
+    tables = [runtime.catalog(ref).load(ref) for ref in refs]
+    plans = [_planned(runtime, table, to) for table in tables if table.snapshots or len(tables) == 1]
     if not dry_run:
         return carry_out(runtime, plans)
     for plan in plans:
@@ -125,8 +127,11 @@ def _names_restored(results: Sequence[RestoreResult]) -> Iterator[None]:
 
 def planned(runtime: Runtime, ref: TableRef, to: str) -> RestorePlan:
     """Return what a restore would change, by the table as it is now."""
-    metadata, now = runtime.catalog(ref).load(ref), runtime.clock.now()
-    history = runtime.files.history(metadata)
+    return _planned(runtime, runtime.catalog(ref).load(ref), to)
+
+
+def _planned(runtime: Runtime, metadata: TableMetadata, to: str) -> RestorePlan:
+    history, now = runtime.files.history(metadata), runtime.clock.now()
     return plan_restore(metadata, history, resolve(metadata, history, to, now), now)
 
 

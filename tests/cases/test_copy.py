@@ -329,6 +329,15 @@ def test_a_copy_goes_on_where_the_table_has_moved(workspace: Workspace) -> None:
     assert not runtime.store.pins.list(ref(NAME), workspace.metadata().table_uuid)
 
 
+def test_beside_a_table_that_is_a_whole_bucket_is_no_place(workspace: Workspace) -> None:
+    """The name of the new table would be that of another bucket."""
+    craft = workspace.craft()
+    workspace.commits(craft, [3])
+    workspace.publish(craft, lambda document: document.update(location="s3://lake"))
+    with pytest.raises(Refused, match="no place beside it"):
+        restore_beside(workspace.app.runtime, ref(NAME), "main", ref("sales.then"), dry_run=True)
+
+
 def test_a_snapshot_that_has_expired_is_not_copied(workspace: Workspace) -> None:
     """It went between the moment at which a person named it and the copy."""
     workspace.table()

@@ -19,7 +19,7 @@ from icewright.core.table import TableMetadata
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.restore import RestoreResult, restore
 from icewright.ports import SetRefs
-from tests.cases.workspace import EXPIRE, NAME, Workspace, ref
+from tests.cases.workspace import EXPIRE, NAME, SCHEMA, Workspace, ref
 
 pytestmark = pytest.mark.usefixtures("at_noon")
 
@@ -112,6 +112,17 @@ def test_points_of_a_set_are_one_moment(workspace: Workspace) -> None:
     for result, name, number in zip(done, (NAME, OTHER), (1, 0), strict=True):
         assert result.plan.target == result.plan.metadata.snapshots[number]
         assert workspace.read(name)["main"] == before[name][str(result.plan.target.snapshot_id)]
+
+
+def test_a_table_to_which_nobody_has_committed_is_no_obstacle_to_a_set(workspace: Workspace) -> None:
+    """It is at every moment what it is now; alone it has nothing to return to."""
+    workspace.table(hours=AGES)
+    workspace.icebergs["lake"].create_table(OTHER, SCHEMA)
+    first = workspace.metadata().snapshots[0]
+    (done,) = go(workspace, first.timestamp.isoformat(), NAME, OTHER)
+    assert done.plan.target == first
+    with pytest.raises(UsageError, match="not known any more"):
+        go(workspace, first.timestamp.isoformat(), OTHER)
 
 
 def test_when_the_log_is_gone_points_tell(workspace: Workspace) -> None:
