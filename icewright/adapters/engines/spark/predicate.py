@@ -36,10 +36,10 @@ def checked(metadata: TableMetadata, where: str) -> str:
         raise Refused(f"compact.where {where!r} is not one predicate, {_EXAMPLE}")
     columns = 0
     for node in tree.walk():
-        if isinstance(node, _FORBIDDEN) or (isinstance(node, exp.Func) and not isinstance(node, OF_VALUES)):
-            raise Refused(
-                f"compact.where {where!r} may compare columns with values only, not use {node.key}, {_EXAMPLE}"
-            )
+        called = node.name.lower() if isinstance(node, exp.Anonymous) else node.key
+        others = isinstance(node, exp.Func) and not isinstance(node, OF_VALUES) and called != "now"
+        if isinstance(node, _FORBIDDEN) or others:
+            raise Refused(f"compact.where {where!r} may compare columns with values only, not use {called}, {_EXAMPLE}")
         if isinstance(node, exp.Column):
             columns += 1
             name = ".".join(part.name for part in node.parts).lower()
