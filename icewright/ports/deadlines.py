@@ -76,6 +76,13 @@ class CatalogCalls:
         except _Overdue as overdue:
             raise StorageHangs(f"reading {ref} {overdue}") from None
 
+    def look(self, disk: str, look: Callable[[], T], limit: timedelta) -> T:
+        """Return what is seen on a disk, or raise what looking raises. Raises `StorageHangs`."""
+        try:
+            return self._call(disk, look, limit)
+        except _Overdue as overdue:
+            raise StorageHangs(f"the file system at {disk} {overdue}: is its server away?") from None
+
     def _call(
         self,
         key: str | TableRef,

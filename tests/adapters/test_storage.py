@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from icewright.adapters import mounts
 from icewright.adapters.files import local
 from icewright.adapters.files.local import LocalStorage
 from icewright.core.errors import FolderMissing, MetadataUnreadable, StorageUnavailable
@@ -196,3 +197,14 @@ def test_tidying_an_emptied_table(tmp_path: Path) -> None:
     (tmp_path / "orders" / "data").mkdir(parents=True)
     STORAGE.tidy([f"file://{tmp_path}/orders/data/x"], f"file:{tmp_path}//orders")
     assert not list((tmp_path / "orders").iterdir())
+
+
+def test_the_mount_of_a_path_is_told_without_asking_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel's table has it, with blanks escaped; the innermost counts, also of a path with dots."""
+    (table := tmp_path / "mounts").write_text("a / x rw 0 0\nb /mnt/a\\040b nfs rw 0 0\nc /mnt/a\\040b/c nfs rw 0 0\n")
+    monkeypatch.setattr(mounts, "_MOUNTS", table)
+    assert (mounted := mounts.mounts()) == {"/", "/mnt/a b", "/mnt/a b/c"}
+    paths = {"/mnt/a b/t": "/mnt/a b", "/mnt/a b/x/../c/t/": "/mnt/a b/c", "/mnt/a bc": "/", "//w": "/", "": "/"}
+    assert {path: mounts.mount_of(path, mounted) for path in paths} == paths
+    monkeypatch.setattr(mounts, "_MOUNTS", tmp_path / "none")
+    assert mounts.mounts() == frozenset()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
+from icewright.adapters.engines.service import registry
 from icewright.app.demo.craft import Craft
 from icewright.app.demo.files import WrittenFile
 from icewright.core.policy import Operation
@@ -146,6 +149,35 @@ def test_a_disk_that_is_away_has_the_link_by_which_another_table_is_here(workspa
     result = workspace.run(ORPHANS)
     assert live.exists(), result
     assert "cannot be read" in " ".join(result.notes)
+
+
+@pytest.mark.cases(57, 59)
+def test_a_disk_that_hangs_holds_up_no_deletion_elsewhere(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Links of its tables cannot be followed: where they led when they were seen counts."""
+    mine, disk = workspace.table(), workspace.home / "disk"
+    (orphan,) = workspace.plant(mine, "data/orphan.parquet")
+    disk.mkdir()
+    workspace.table("sales.theirs", catalog="pond", place="disk")
+    workspace.detect()
+    workspace.run(ORPHANS, dry_run=True)
+    freed, follow = threading.Event(), os.path.islink
+
+    def hangs(path: str) -> bool:
+        if path.startswith(f"{disk}/"):
+            assert threading.current_thread() is not threading.main_thread(), "the job itself hangs"
+            freed.wait(60)
+        return follow(path)
+
+    monkeypatch.setattr(os.path, "islink", hangs)
+    monkeypatch.setattr(registry, "mounts", lambda: frozenset({str(disk)}))
+    monkeypatch.setattr(registry, "_LOOK_LIMIT", timedelta(seconds=0.05))
+    try:
+        done = workspace.run(ORPHANS)
+    finally:
+        freed.set()
+    assert not orphan.exists(), done
 
 
 @pytest.mark.cases(57)

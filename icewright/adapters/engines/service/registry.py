@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,6 +17,7 @@ from functools import partial
 from icewright.adapters.engines.service.replied import require_as_written
 from icewright.adapters.engines.service.surroundings import Other, RecordedTables, Surroundings
 from icewright.adapters.metadata.parsing import parse
+from icewright.adapters.mounts import mount_of, mounts
 from icewright.core.breakers import storage_place
 from icewright.core.errors import (
     AccessDenied,
@@ -24,11 +25,13 @@ from icewright.core.errors import (
     IcewrightError,
     MetadataUnreadable,
     Refused,
+    StorageHangs,
     StorageUnavailable,
     TableNotFound,
     TableReplaced,
     UnsupportedTable,
 )
+from icewright.core.paths import local_path
 from icewright.core.places import Place, Spelling
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Catalog, Clock, Dataset, ListsDatasets, Pointer, Registration, Registrations, TableFiles
@@ -40,6 +43,8 @@ _READERS = 8
 _UNREADABLE_FOR = timedelta(minutes=5)  # how long a table that could not be read is not read again
 # without progress, after which a table is not waited for: most likely it lies elsewhere
 _READ_LIMIT = timedelta(seconds=5)
+_LOOK_LIMIT = timedelta(seconds=60)  # for the links among the folders of a disk
+_NO_DISK = ""  # of folders in object stores
 _UNREADABLE = (MetadataUnreadable, TableNotFound, UnsupportedTable, AccessDenied, StorageUnavailable, Refused)
 
 
@@ -268,6 +273,26 @@ class TableRegistry:
             self._problems.update({pointer: (message, now) for pointer, message in failed.items()})
         return [one for one in answers.values() if isinstance(one, Registration)], problems | failed
 
+    def _as_links_lead(
+        self, metadata: TableMetadata, registered: Mapping[tuple[TableRef, str], Registration]
+    ) -> Mapping[str, str]:
+        """Return where the folders of all tables lead now; for those of another disk that hangs the record counts."""
+        leads: dict[str, str] = {}
+        disks: dict[str, set[str]] = {}
+        own, mounted = {_NO_DISK}, mounts()
+        for one in registered.values():
+            for folder in (*one.places, *one.folders):
+                path = local_path(folder)
+                disk = _NO_DISK if path is None else mount_of(path, mounted)
+                leads[folder] = folder
+                disks.setdefault(disk, set()).add(folder)
+                own |= {disk} if one.is_of(metadata.ref, metadata.table_uuid) else set()
+        for disk, folders in disks.items():
+            look = partial(self.files.canonicals, folders)
+            with suppress(StorageHangs):
+                leads |= look() if disk in own else self.calls.look(disk, look, _LOOK_LIMIT)
+        return leads
+
     def _surroundings(
         self,
         metadata: TableMetadata,
@@ -278,8 +303,7 @@ class TableRegistry:
         problems: Mapping[Pointer, str],
         adopted: frozenset[str],
     ) -> Surroundings:
-        folders_of = {f for one in registered.values() for f in (*one.places, *one.folders)}
-        self._canonical = self.files.canonicals(folders_of)  # as links lead now
+        self._canonical = self._as_links_lead(metadata, registered)
 
         def places(folders: Sequence[str]) -> tuple[Place, ...]:
             return tuple(dict.fromkeys(self.place(folder, spelling) for folder in folders))
