@@ -588,7 +588,7 @@ def test_what_the_doctor_asks(bench: RestBench, catalog: RestCatalog, proxy: Pro
 
 
 def test_a_server_that_leads_elsewhere(bench: RestBench, proxy: Proxy) -> None:
-    """Hosts that its configuration, or what it lends, brings in are held against the environment."""
+    """Hosts that its configuration, what it lends, or a redirect brings in are held against the environment."""
     base = bench.craft("sales.orders", 1)
 
     def fenced() -> RestCatalog:
@@ -599,6 +599,11 @@ def test_a_server_that_leads_elsewhere(bench: RestBench, proxy: Proxy) -> None:
     proxy.faults.append(Fault("GET /v1/config", status=200, body=away.encode()))
     with pytest.raises(Refused, match=r"s3\.endpoint with the host elsewhere\.example"):
         fenced().pointers()
+    for answer_of in ("GET /v1/config", TABLE):
+        proxy.faults.append(Fault(answer_of, status=307, headers={"Location": "http://elsewhere.example/t"}))
+        with pytest.raises(Refused, match=r"Location with the host elsewhere\.example"):
+            fenced().load(base.ref)
+    proxy.faults.append(Fault(TABLE, status=307, headers={"Location": "/v1/namespaces/sales/tables/orders?"}))
     known = fenced()
     assert known.load(base.ref).table_uuid == base.table_uuid
     table = proxy_answer(bench, "sales", "orders") | {"config": {"s3.access-key-id": "k", "s3.endpoint": "http://x.y"}}

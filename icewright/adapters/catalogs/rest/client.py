@@ -10,13 +10,13 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urljoin
 
 import msgspec
 from pydantic import ValidationError
 from pyiceberg.catalog.rest import RestCatalog as PyIcebergRestCatalog
 from pyiceberg.exceptions import RESTError, ServerError, ServiceUnavailableError, TooManyRequestsError
-from requests import Session
+from requests import Response, Session
 from requests.adapters import HTTPAdapter
 from requests.exceptions import ReadTimeout, RequestException
 
@@ -89,7 +89,23 @@ class BoundedRestCatalog(PyIcebergRestCatalog):
 
 
 class _Client(BoundedRestCatalog):
-    """The same for requests of ours, as loading and committing is."""
+    """The same for requests of ours, as loading and committing is, that follow redirects to declared hosts alone."""
+
+    def __init__(self, name: str, allowlist: Allowlist | None, **properties: str) -> None:
+        self._allowlist = allowlist
+        super().__init__(name, **properties)
+
+    def _limit(self, session: Session) -> None:
+        super()._limit(session)
+        target_of = session.get_redirect_target
+
+        def allowed_target(resp: Response) -> str | None:
+            target = target_of(resp)
+            if target is not None:
+                require_hosts(self._allowlist, self.name, {"Location": urljoin(resp.url, target)})
+            return target
+
+        session.get_redirect_target = allowed_target  # type: ignore[method-assign]
 
     def _create_session(self) -> Session:
         session = super()._create_session()
@@ -224,7 +240,7 @@ class RestClient:
         client = self._connected
         if client is None:  # no lock: a request that hangs would keep all others from another connection
             client = self._translating_errors(
-                lambda: _Client(self.properties.name, **self.properties.pyiceberg_properties())
+                lambda: _Client(self.properties.name, self.allowlist, **self.properties.pyiceberg_properties())
             )
             require_hosts(self.allowlist, self.properties.name, client.properties)
             self._connected = client

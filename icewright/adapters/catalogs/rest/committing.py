@@ -134,7 +134,7 @@ class Committing:
         for attempt in range(1, _TRIES + 1):
             try:
                 answer = self._post(base.ref, request)
-            except CatalogUnavailable as error:
+            except (CatalogUnavailable, Refused) as error:
                 if not under_way:
                     raise
                 raise RequestOutcomeUnknown(f"the server was busy, then gave no answer ({error})") from error
