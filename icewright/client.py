@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
@@ -48,6 +49,7 @@ Document = dict[str, Any]
 Order = Literal["asc", "desc"]
 Filter = str | Sequence[str] | None
 _USAGE = (400, 404, 405, 409, 413, 422)
+_USERINFO = re.compile("(?<=://)[^/]*@")
 
 
 class Refusal(IcewrightError):
@@ -72,11 +74,19 @@ class Client:
     """A client of one service; close it with `close` or a `with` block."""
 
     def __init__(self, server: str, token: str | None = None, *, timeout: float = 60, **options: Any) -> None:
+        token = (token or "").strip()  # what is read from a file ends with a newline
+        if not (token.isascii() and token.isprintable()):
+            raise UsageError("the token has characters that no token has: copy it again")
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        self._server = server.rstrip("/")
-        if not self._server.startswith(("http://", "https://")):
-            raise UsageError(f"{server} is no address of a service: write one such as http://127.0.0.1:8765")
-        self._http = httpx2.Client(base_url=f"{self._server}/api/v1", headers=headers, timeout=timeout, **options)
+        address = server.strip().rstrip("/")
+        self._server = _USERINFO.sub("***@", address)  # as messages name it
+        fault = UsageError(f"{self._server} is no address of a service: write one such as http://127.0.0.1:8765")
+        if not address.startswith(("http://", "https://")):
+            raise fault
+        try:
+            self._http = httpx2.Client(base_url=f"{address}/api/v1", headers=headers, timeout=timeout, **options)
+        except httpx2.InvalidURL:
+            raise fault from None
 
     def __enter__(self) -> Self:
         return self

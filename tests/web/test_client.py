@@ -95,6 +95,27 @@ def test_an_answer_of_an_older_service(monkeypatch: pytest.MonkeyPatch, capsys: 
         assert f"another release than {__version__}" in asked(client, monkeypatch, capsys, command), command
 
 
+def test_an_address_or_token_that_is_none() -> None:
+    """Is an error of usage; a token may end with the newline of its file, and no message has the password of a URL."""
+    wrong = [("http://[::1", ""), ("http://a:b", ""), ("lake", ""), ("http://a", "\xfc"), ("http://a", "a\nb")]
+    for server, token in wrong:
+        with pytest.raises(UsageError, match=r"no address|no token has"):
+            Client(server, token)
+
+    def echo(request: httpx2.Request) -> httpx2.Response:
+        raise httpx2.ConnectError(request.headers["authorization"])
+
+    for server, said in (
+        ("http://a", "at http://a does not answer: Bearer abc"),
+        ("http://u:hush@a", r"http://\*\*\*@a "),
+    ):
+        with (
+            Client(server, "abc\n", transport=httpx2.MockTransport(echo)) as client,
+            pytest.raises(StorageUnavailable, match=said),
+        ):
+            client.me()
+
+
 def answer(body: str) -> httpx2.Response:
     """What a service sends."""
     return httpx2.Response(200, text=body)
