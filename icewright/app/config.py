@@ -205,8 +205,9 @@ class _Reader:
             if kind == "env":
                 if name not in os.environ:
                     self.faults.append(f"{path}: the environment has no variable {name}; set it, or correct the name")
-                self.secrets.add(os.environ.get(name) or "***")
-                return os.environ.get(name, "")
+                content = os.environ.get(name, "").strip()  # a header with its newline is refused, and quoted in errors
+                self.secrets.add(content or "***")
+                return content
             try:
                 content = self._read_text(name).strip()
                 self.secrets.add(content or "***")

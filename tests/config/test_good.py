@@ -76,7 +76,7 @@ def test_a_relative_state_file_lies_beside_the_configuration(read: Read, given: 
 
 def test_secrets_come_from_environment_and_files(read: Read, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`${env:}` and `${file:}`, relative to the configuration, may stand anywhere in a value; no repr shows them."""
-    monkeypatch.setenv("HUSH", "hush-4711")
+    monkeypatch.setenv("HUSH", "hush-4711\n")  # as of a mounted secret
     (tmp_path / "etc" / "pw").write_text("hush-4712\n", encoding="utf-8")
     config = read(
         "state: postgresql+psycopg://me:${env:HUSH}@host/db\n",
