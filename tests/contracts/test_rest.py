@@ -559,6 +559,13 @@ def test_a_server_that_is_down() -> None:
     assert "hush" not in str(caught.value)
 
 
+def test_a_token_that_no_header_takes() -> None:
+    """The error of the HTTP library quotes it, as Python does; ours does not, whatever line it ends in."""
+    with pytest.raises(CatalogUnavailable, match=r"cannot be used: .*\*\*\*") as caught:
+        client("http://127.0.0.1:1", token="hush-4711\nhush-4712").pointers()
+    assert "hush" not in str(caught.value)
+
+
 def test_a_token_that_expired(bench: RestBench, proxy: Proxy) -> None:
     """It is fetched anew once; when that does not help, the error says what to correct and no secret."""
     bench.craft("sales.orders", 1)

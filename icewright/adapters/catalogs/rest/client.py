@@ -255,8 +255,8 @@ class RestClient:
         except (RequestException, OSError) as error:
             raise self._unreachable(error) from error
         except (RESTError, ValidationError, ValueError, NotImplementedError) as error:
-            message = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            message = _redacted(message, self._secrets())[:300]
+            text = _redacted(str(error), self._secrets()).strip()
+            message = text.splitlines()[0][:300] if text else type(error).__name__
             if isinstance(error, _BUSY):
                 raise CatalogUnavailable(f"{self.where} cannot answer now: {message}") from error
             raise CatalogUnavailable(
@@ -279,7 +279,8 @@ class RestClient:
 
 def _redacted(text: str, secrets: list[str]) -> str:
     for secret in secrets:
-        text = text.replace(secret, "***")
+        for form in (secret, repr(secret)[1:-1]):  # the latter is in the error of a header that cannot be sent
+            text = text.replace(form, "***")
     return text
 
 
