@@ -73,6 +73,7 @@ class FileFaultKind(StrEnum):
     WRONG_LOG = "wrong_log"
 
 
+_OPERATIONS = ("append", "replace", "overwrite", "delete")  # the spec has no others
 _Finding = tuple[FileFaultKind, str, Iterable[int]]  # what is wrong, and for which snapshots
 
 
@@ -137,6 +138,9 @@ def _wrong_ancestry(metadata: TableMetadata, document: Mapping[str, Any]) -> Ite
     for one in metadata.snapshots:
         if one.operation is None and one.sequence_number > 0:  # format v1 asks for none
             detail = f"snapshot {one.snapshot_id} has no operation: who reads by changes takes it for an overwrite"
+            yield FileFaultKind.WRONG_SNAPSHOT, detail, ()
+        if one.operation not in (None, *_OPERATIONS):
+            detail = f"snapshot {one.snapshot_id} has the operation {one.operation!r}: PyIceberg reads no such table"
             yield FileFaultKind.WRONG_SNAPSHOT, detail, ()
         if schema_ids and one.schema_id is not None and one.schema_id not in schema_ids:
             detail = f"snapshot {one.snapshot_id} is of schema {one.schema_id}, which is gone"

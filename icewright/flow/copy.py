@@ -63,8 +63,10 @@ def copy_table(
     left. Raises what `Engine.copy` and `check` do; a copy that was interrupted goes on when it is asked for again.
     """
     catalog, place = runtime.catalog(ref), named_place(place)
-    if {"?", "#"} & set(place):  # as S3FileIO and PyIceberg do
-        raise UsageError(f"{ref}: readers of Iceberg end a path at ? and #, as in {place}: name another place")
+    if set("?#\t\r\n") & set(place):  # as S3FileIO and PyIceberg do
+        raise UsageError(
+            f"{ref}: readers of Iceberg end a path at ? and #, and skip tabs, as in {place!r}: name another"
+        )
     attempt = 0
     while True:
         base, attempt = catalog.load(ref), attempt + 1

@@ -280,7 +280,7 @@ def test_no_table_is_copied_into_a_place_of_another(workspace: Workspace, place:
     copy(workspace, place)
 
 
-@pytest.mark.parametrize("place", ["copies#1", "copies?1/orders"])
+@pytest.mark.parametrize("place", ["copies#1", "copies?1/orders", "copies\t1"])
 def test_no_table_is_copied_where_readers_cut_paths(workspace: Workspace, place: str) -> None:
     """PyIceberg and S3FileIO take the rest for a fragment or a query, and would find none of the files."""
     workspace.table()

@@ -465,6 +465,11 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
         _metadata(lambda d: d["snapshots"][-1].update({"parent-snapshot-id": d["snapshots"][-1]["snapshot-id"]})),
         KIND.WRONG_SNAPSHOT,
     ),
+    "a snapshot has an operation that there is not": (
+        AT_ENTRIES,
+        _metadata(lambda d: d["snapshots"][-1]["summary"].update(operation="merge")),
+        KIND.WRONG_SNAPSHOT,
+    ),
     "a snapshot has no operation": (
         AT_ENTRIES,
         _metadata(lambda d: d["snapshots"][-1]["summary"].pop("operation")),
