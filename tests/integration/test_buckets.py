@@ -14,7 +14,9 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 from pyiceberg.table.update import SetLocationUpdate
 
+from icewright.adapters.engines.service import integrity
 from icewright.app.bootstrap import Application, application, pyiceberg_catalog_properties, read_config
+from icewright.core.integrity import CheckLevel
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState, Outcome
 from icewright.core.table import TableRef
@@ -216,6 +218,21 @@ def test_data_at_the_same_path_of_another_bucket_is_the_tables_own(buckets: Buck
     done = buckets.run(ref, Operation.REMOVE_ORPHANS)
     assert [file.path for file in done.files] == ["s3://stage/wh/db/spread/data/lost.parquet"], done
     assert buckets.catalog.load_table("sales.spread").scan().to_arrow().num_rows == 10
+
+
+def test_many_files_under_other_keys_are_missing(buckets: Buckets, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`a b` and `a%20b` are two files, also where so many are missing that all are looked at once more."""
+    monkeypatch.setattr(integrity, "_FEW", 0)
+    location = "s3://prod/wh/db/renamed"
+    properties = {"write.data.path": f"{location}/da ta"}
+    _written(buckets.catalog.create_table(("sales", "renamed"), ROWS.schema, location, properties=properties))
+    data = {key for key in buckets.keys("prod") if key.endswith(".parquet")}
+    for key in data:
+        source = {"Bucket": "prod", "Key": key}
+        buckets.client.copy_object(Bucket="prod", Key=key.replace(" ", "%20"), CopySource=source)
+        buckets.client.delete_object(**source)
+    faults = buckets.app.runtime.engine.check(TableRef("lake", ("sales",), "renamed"), CheckLevel.EXISTS).faults
+    assert {fault.path.removeprefix("s3://prod/") for fault in faults} == data
 
 
 def test_an_expiry_across_buckets(buckets: Buckets) -> None:
