@@ -65,8 +65,13 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     "adapters/files/buckets.py": ("tests/adapters/test_stores.py",),
     f"{_SERVICE}/reachable.py": ("tests/adapters/test_reachable.py", *_CASES),
     f"{_SERVICE}/listing.py": ("tests/adapters/test_listing.py", "tests/adapters/test_proof.py", *_CASES),
-    f"{_SERVICE}/replacing.py": _CASES,
-    f"{_SERVICE}/successors.py": _CASES,
+    f"{_SERVICE}/replacing.py": ("tests/cases/test_manifest_commits.py", "tests/cases/test_repair.py"),
+    f"{_SERVICE}/successors.py": (
+        "tests/adapters/test_proof.py",
+        "tests/cases/test_open_world.py",
+        "tests/cases/test_neighbours.py",
+        "tests/cases/test_attack.py",
+    ),
     f"{_SERVICE}/proof.py": ("tests/adapters/test_proof.py",),
     f"{_SERVICE}/guard.py": (
         "tests/adapters/test_guard.py",
