@@ -206,7 +206,6 @@ def test_lack_of_memory_blames_no_file(error: Exception, folder: Folder, monkeyp
 @pytest.mark.parametrize(
     ("kind", "stored"),
     [
-        ("decimal(10, 2)", pa.array([Decimal("1.2345")])),
         ("float", pa.array([0.1], pa.float64())),
         ("long", pa.array([2**31], pa.uint32())),
         ("string", pa.array([1])),
@@ -223,6 +222,22 @@ def test_types_that_readers_take_otherwise_are_left_to_spark(kind: str, stored: 
     assert isinstance(failed, BinFailed), failed
     assert failed.unsupported
     assert failed.error.startswith(f"a file has a column of {stored.type} for ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "says"),
+    [("decimal(10, 2)", Decimal("1.2345"), "cannot hold"), ("int", None, "has nulls in column c, which is required")],
+)
+def test_values_that_spark_would_misread_fail_the_bin(kind: str, value: Any, says: str, folder: Folder) -> None:
+    """Spark takes the digits of 1.2345 for 123.45, and a null in a required column for 0: it must not rewrite them."""
+    folder.of(schema={"type": "struct", "fields": [{**column(1, "c", kind), "required": value is None}]})
+    stored = pa.array([value], pa.int32() if value is None else None)
+    schema = pa.schema([pa.field("c", stored.type, metadata={"PARQUET:field_id": "1"})])
+    path = folder.place / "foreign.parquet"
+    pq.write_table(pa.Table.from_arrays([stored], schema=schema), path, store_schema=False)
+    failed = folder.rewrite(folder.file_slice(str(path)))
+    assert isinstance(failed, BinFailed), failed
+    assert (failed.unsupported, says in failed.error) == (False, True), failed.error
 
 
 @pytest.mark.parametrize(

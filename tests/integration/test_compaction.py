@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import Row
 
@@ -188,3 +192,28 @@ def test_sorting_comes_to_rest_too(strategy: str, bench: Bench, new_name: Callab
     knobs = {**KNOBS, "compact.strategy": strategy, "compact.sort_order": "id, part"}
     compacted(bench, name, knobs)
     at_rest(bench, name, knobs)
+
+
+@pytest.mark.parametrize("engine", ["auto", "spark"])
+def test_no_value_is_written_that_spark_misreads(
+    engine: str, bench: Bench, new_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """It would write 123.45 for a decimal of another scale, 1970 for milliseconds, and 0 for a null that may not be."""
+    foreign = {
+        "decimal(10,2)": pa.array([Decimal("1.2345")]),
+        "timestamp": pa.array([2**62], pa.timestamp("ms", "UTC")),
+        "int not null": pa.array([None], pa.int32()),
+    }
+    for number, (kind, values) in enumerate(foreign.items()):
+        name = new_name(f"misread{number}")
+        quoted = create(bench, name, f"c {kind}")
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        pq.write_table(pa.table({"c": values}), folder / "foreign.parquet")
+        bench.call("add_files", name, f"source_table => '`parquet`.`{folder}`'")
+        before, how = bench.live(name), {"compact.engine": engine, "compact.rewrite_all": True}
+        for dry_run in (True, False) if engine == "spark" else (False,):
+            done = bench.run(name, Operation.COMPACT, how, dry_run=dry_run)
+            assert done.state is not OperationState.COMMITTED, (quoted, done)
+            assert "reads" in done.reason, done
+        assert bench.live(name) == before

@@ -103,6 +103,10 @@ class BatchScan:
         if self.tie_seed is not None:
             batch = batch.append_column(TIE, ties(self.read, length, self.tie_seed))
         live = batch if mask is None else batch.filter(mask)
+        for stored, column in zip(live.schema, live.columns, strict=True):
+            if column.null_count and not stored.nullable:
+                reason = f"it has nulls in column {stored.name}, which is required, and Spark reads zeroes for them"
+                raise UnreadableFile(f"{file_slice.path}: {reason}")
         self.read += length
         self.deleted += length - live.num_rows
         return live

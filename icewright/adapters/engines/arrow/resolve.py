@@ -185,7 +185,7 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
     """Return the values as another type.
 
     Raises `UnsupportedByArrow` where Spark may read others, or none, and `Unresolvable` where Spark reads others than
-    every other engine, and would write them.
+    every other engine, and would write them: moments of other units, and decimals by their digits.
     """
     array = plain_values(array)
     stored = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
@@ -198,9 +198,9 @@ def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
             array = array.cast(pa.timestamp(array.type.unit, kind.tz))
         return array.cast(kind)
     except pa.ArrowInvalid as error:
-        if pa.types.is_timestamp(array.type):
+        if pa.types.is_timestamp(array.type) or pa.types.is_decimal(array.type):
             raise Unresolvable(
-                f"it has values of {array.type} that {kind} cannot hold, and Spark reads them as microseconds"
+                f"it has values of {array.type} that {kind} cannot hold, and Spark reads others in their place"
             ) from error
         raise UnsupportedByArrow(FOREIGN_TYPE(f"{array.type} for {kind}: {error}")) from error
 

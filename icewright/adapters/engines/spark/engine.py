@@ -21,7 +21,7 @@ from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.row_faults import Answer, RowCheck, answers_of
 from icewright.adapters.engines.spark import procedures
 from icewright.adapters.engines.spark.effect import Effect, effect, left_behind
-from icewright.adapters.engines.spark.misread_times import require_true_ages
+from icewright.adapters.engines.spark.misread import of_true_values, require_true_ages, require_true_values
 from icewright.adapters.engines.spark.pool import SparkPool, StatementFailed, StepResult, Work, statements
 from icewright.core import cost
 from icewright.core.branches import on_branch
@@ -134,7 +134,10 @@ class SparkEngine:
         if isinstance(step, ExpireRows):
             one = procedures.one_row(base.ref, step)
             return lambda session: by_spark(session) if session.sql(one).collect() else StepResult(({},))
-        if not isinstance(step, RewriteDataFiles) or step.kernel is Kernel.SPARK:
+        if not isinstance(step, RewriteDataFiles):
+            return by_spark
+        by_spark = of_true_values(by_spark, self.files, catalog, request, step)
+        if step.kernel is Kernel.SPARK:
             return by_spark
 
         def by_arrow(session: SparkSession) -> StepResult:
@@ -221,6 +224,8 @@ class SparkEngine:
             case ExpireRows():
                 actions = self.files.aged(request.base, step)
             case RewriteDataFiles():
+                if step.kernel is Kernel.SPARK:
+                    require_true_values(self.files, request.base, step, request.check)
                 actions = self.files.candidates(on_branch(request.base, step.branch), step)
                 if step.user_where is not None:
                     notes = ("compact.where narrows these to files that may hold such rows",)
