@@ -201,6 +201,7 @@ def test_no_value_is_written_that_spark_misreads(
     """It would write 123.45 for a decimal of another scale, 1970 for milliseconds, and 0 for a null that may not be."""
     foreign = {
         "decimal(10,2)": pa.array([Decimal("1.2345")]),
+        "array<decimal(10,2)>": pa.array([[Decimal("1.2345")]]),
         "timestamp": pa.array([2**62], pa.timestamp("ms", "UTC")),
         "int not null": pa.array([None], pa.int32()),
     }

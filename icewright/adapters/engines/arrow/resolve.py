@@ -52,10 +52,11 @@ def with_ids(schema: pa.Schema, name_mapping: str | None) -> pa.Schema:
 
 
 def _has_ids(field: pa.Field) -> bool:
-    return field_id(field) is not None or any(_has_ids(child) for child in _children(field.type))
+    return field_id(field) is not None or any(_has_ids(child) for child in children(field.type))
 
 
-def _children(kind: pa.DataType) -> list[pa.Field]:
+def children(kind: pa.DataType) -> list[pa.Field]:
+    """Return the fields of a type that has some, those of a list or map as one and two."""
     if pa.types.is_struct(kind):
         return [kind.field(i) for i in range(kind.num_fields)]
     if pa.types.is_map(kind):
@@ -84,9 +85,9 @@ def _with_mapped_ids(fields: Sequence[pa.Field], mapping: Sequence[Mapping[str, 
 
 def _mapped_type(kind: pa.DataType, mapping: Sequence[Mapping[str, Any]]) -> pa.DataType:
     if pa.types.is_struct(kind):
-        return pa.struct(_with_mapped_ids(_children(kind), mapping))
+        return pa.struct(_with_mapped_ids(children(kind), mapping))
     if pa.types.is_map(kind):
-        key, value = _children(kind)
+        key, value = children(kind)
         named = _with_mapped_ids([key.with_name("key"), value.with_name("value")], mapping)
         return pa.map_(*named)
     if _is_list(kind):
@@ -151,19 +152,19 @@ def _project(array: pa.Array, file_field: pa.Field, field: Field) -> pa.Array:
 
 
 def _project_struct(array: pa.Array, file_field: pa.DataType, kind: Mapping[str, Any]) -> pa.Array:
-    index_by_id = {field_id(child): index for index, child in enumerate(_children(file_field))}
-    children = []
+    index_by_id = {field_id(child): index for index, child in enumerate(children(file_field))}
+    arrays = []
     for field in kind["fields"]:
         index = index_by_id.get(field["id"])
         if index is None:
-            children.append(_default_column(field, len(array)))
+            arrays.append(_default_column(field, len(array)))
         else:
-            children.append(_project(array.field(index), file_field.field(index), field))
+            arrays.append(_project(array.field(index), file_field.field(index), field))
     fields = arrow_type(kind)
     mask = array.is_null() if array.null_count else None
-    if not children:
+    if not arrays:
         return pa.array([None if null else {} for null in array.is_null().to_pylist()], fields)
-    return pa.StructArray.from_arrays(children, fields=_children(fields), mask=mask)
+    return pa.StructArray.from_arrays(arrays, fields=children(fields), mask=mask)
 
 
 def _list_array(array: pa.Array) -> pa.Array:

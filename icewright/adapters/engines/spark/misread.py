@@ -7,16 +7,16 @@ nulls in a required column for zeroes.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, with_ids
-from icewright.adapters.engines.arrow.types import DECIMAL
+from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, children, field_id, with_ids
+from icewright.adapters.engines.arrow.types import DECIMAL, Field, list_element, map_key, map_value
 from icewright.adapters.engines.service.footers import parquet_footer
 from icewright.adapters.engines.spark.pool import StepResult, Work
 from icewright.core.branches import on_branch
@@ -85,54 +85,71 @@ def of_true_values(
 class _Columns:
     """The columns of a table, as Spark reads them."""
 
-    base: TableMetadata
+    table: TableMetadata
 
     @cached_property
-    def _by_id(self) -> Mapping[int, tuple[str, Any]]:
-        return {number: (".".join(path), kind) for number, path, kind in columns(self.base.schema)}
+    def _by_id(self) -> Mapping[int, Field]:
+        """Return the columns of simple types, those inside of others too."""
+        return {one["id"]: one for field in self.table.schema["fields"] for one in _simple(field)}
 
     @cached_property
     def _required(self) -> frozenset[int]:
-        """Return the ids of the required columns that are in no struct."""
-        return frozenset(int(field["id"]) for field in self.base.schema["fields"] if field["required"])
+        """Return the ids of the required columns that are in no other."""
+        return frozenset(field["id"] for field in self.table.schema["fields"] if field["required"])
 
     def misread(self, footer: pq.FileMetaData, schema: pa.Schema) -> str | None:
         """Return how Spark misreads a column of the file; None when it does not, as far as the footer tells."""
-        numbers = self._numbers(schema)
-        for place in range(footer.num_columns):
-            leaf = footer.schema.column(place)
-            number = numbers.get(leaf.path)
-            if number is not None and number in self._by_id:
-                name, kind = self._by_id[number]
-                how = self._type(leaf, str(kind), footer, place)
+        for place, number in enumerate(self._numbers(schema)):
+            if number is not None and (field := self._by_id.get(number)) is not None:
+                how = _misread_type(footer, place, field["type"])
                 if how is None and number in self._required and _nulls(footer, place):
                     how = "nulls, which it reads as zeroes, and the column is required"
                 if how is not None:
-                    return f"in {name} {how}"
+                    return f"in {field['name']} {how}"
         return None
 
-    def _numbers(self, schema: pa.Schema) -> Mapping[str, int | None]:
-        """Return the ids of columns by path; without ids and mapping Spark counts the topmost columns from one."""
+    def _numbers(self, schema: pa.Schema) -> Sequence[int | None]:
+        """Return the id of each stored column; without ids and mapping Spark counts the topmost columns from one."""
         try:
-            named = with_ids(schema, self.base.properties.get("schema.name-mapping.default"))
+            return _ids(schema, self.table.properties.get("schema.name-mapping.default"))
         except UnsupportedByArrow:
-            return {field.name: place for place, field in enumerate(schema, 1)}
-        return {path: number for number, path in _paths(named)}
+            return [n if one is field else None for n, field in enumerate(schema, 1) for one in _stored(field)]
 
-    def _type(self, leaf: pq.ColumnSchema, kind: str, footer: pq.FileMetaData, place: int) -> str | None:
-        stored = json.loads(leaf.logical_type.to_json())
-        if (decimal := DECIMAL.fullmatch(kind)) and stored["Type"] == "Decimal":
-            precision, scale = int(stored["precision"]), int(stored["scale"])
-            if scale != int(decimal[2]) or precision > int(decimal[1]):
-                return f"decimal({precision}, {scale}), whose digits it reads as {kind}"
-        unit, moments = stored.get("timeUnit"), kind in ("timestamp", "timestamptz")
-        if (
-            moments
-            and leaf.physical_type == "INT64"
-            and (unit == "nanoseconds" or (unit in _UNITS and _codes(footer, place)))
-        ):
-            return f"{unit}, which it reads as microseconds"
-        return None
+
+def _simple(field: Field) -> Iterator[Field]:
+    kind = field["type"]
+    match kind if isinstance(kind, str) else kind["type"]:
+        case "struct":
+            inner = kind["fields"]
+        case "list":
+            inner = [list_element(kind)]
+        case "map":
+            inner = [map_key(kind), map_value(kind)]
+        case _:
+            inner = []
+            yield field
+    for one in inner:
+        yield from _simple(one)
+
+
+def _stored(field: pa.Field) -> Iterator[pa.Field]:
+    """Yield the columns that Parquet stores of a field, in their order."""
+    inner = children(field.type)
+    yield from (one for child in inner for one in _stored(child)) if inner else [field]
+
+
+def _misread_type(footer: pq.FileMetaData, place: int, kind: str) -> str | None:
+    column = footer.schema.column(place)
+    stored = json.loads(column.logical_type.to_json())
+    if (decimal := DECIMAL.fullmatch(kind)) and stored["Type"] == "Decimal":
+        precision, scale = int(stored["precision"]), int(stored["scale"])
+        if scale != int(decimal[2]) or precision > int(decimal[1]):
+            return f"decimal({precision}, {scale}), whose digits it reads as {kind}"
+    unit = stored.get("timeUnit")
+    misread = unit == "nanoseconds" or (unit == "milliseconds" and _has_codes(footer, place))
+    if kind in ("timestamp", "timestamptz") and column.physical_type == "INT64" and misread:
+        return f"{unit}, which it reads as microseconds"
+    return None
 
 
 def _nulls(footer: pq.FileMetaData, place: int) -> bool:
@@ -140,7 +157,7 @@ def _nulls(footer: pq.FileMetaData, place: int) -> bool:
     return any(chunk.statistics.null_count for chunk in chunks if chunk.statistics and chunk.statistics.has_null_count)
 
 
-def _codes(footer: pq.FileMetaData, place: int) -> bool:
+def _has_codes(footer: pq.FileMetaData, place: int) -> bool:
     """Return whether values are codes of a dictionary, which Spark decodes without a look at their unit."""
     chunks = (footer.row_group(number).column(place) for number in range(footer.num_row_groups))
     return any(chunk.has_dictionary_page for chunk in chunks)
@@ -170,18 +187,16 @@ def _found(
 def _units(footer: pq.FileMetaData, schema: pa.Schema, mapping: str | None, number: int) -> Iterator[str]:
     """Yield the unit of a column, unless it is microseconds; those of all columns where Spark finds them by place."""
     try:
-        paths = {path for own, path in _paths(with_ids(schema, mapping)) if own == number}
+        numbers = _ids(schema, mapping)
     except UnsupportedByArrow:
-        paths = {path for _, path in _paths(schema)}
-    for place in range(footer.num_columns):
-        leaf = footer.schema.column(place)
-        unit = json.loads(leaf.logical_type.to_json()).get("timeUnit")
-        if leaf.path in paths and leaf.physical_type == "INT64" and unit in _UNITS:
+        numbers = [number] * footer.num_columns
+    for place, own in enumerate(numbers):
+        column = footer.schema.column(place)
+        unit = json.loads(column.logical_type.to_json()).get("timeUnit")
+        if own == number and column.physical_type == "INT64" and unit in _UNITS:
             yield unit
 
 
-def _paths(fields: Iterable[pa.Field], above: str = "") -> Iterator[tuple[int | None, str]]:
-    for field in fields:
-        yield field_id(field), above + field.name
-        if pa.types.is_struct(field.type):
-            yield from _paths(list(field.type), f"{above}{field.name}.")
+def _ids(schema: pa.Schema, mapping: str | None) -> Sequence[int | None]:
+    """Return the id of each stored column. Raises `UnsupportedByArrow` where file and mapping have none."""
+    return [field_id(one) for field in with_ids(schema, mapping) for one in _stored(field)]
