@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import http.client
+import os
 import socket
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 
 from icewright.core.errors import EngineUnavailable
 
 _LOOKS, _BETWEEN = 1200, 0.1  # two minutes: a busy machine takes long to start a JVM
+_FIRST, _PORTS = 12_000, 20_000  # below those that the kernel gives to whoever asks for any
+_places = count(os.getpid() * 7919)  # where processes begin is far apart
 
 
 def free_port() -> int:
-    """Return a port of loopback that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Return a port of loopback that nobody listens at, and nobody is likely to take before its server is up."""
+    while True:
+        port = _FIRST + next(_places) % _PORTS
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @contextmanager
