@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -204,4 +205,21 @@ def test_an_unexpected_error_after_the_commit_deletes_nothing(
     monkeypatch.setattr(SqlCatalog, "commit", commit)
     done = workspace.run(MANIFESTS)
     assert (done.state, "out of memory" in " ".join(done.notes)) == (OperationState.COMMITTED, True), done
+    assert entries(workspace) == before
+
+
+def test_a_commit_that_did_more_than_it_was_asked_for_is_told(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a catalog answers is compared with what was planned; the new manifests stay, as they may be in use."""
+    craft = workspace.craft()
+    workspace.commits(craft, [40, 30, 20, 10], replacing=False)
+    workspace.publish(craft)
+    before, real = entries(workspace), SqlCatalog.commit
+
+    def commit(catalog: SqlCatalog, base: TableMetadata, change: Change) -> TableMetadata:
+        return replace(real(catalog, base, change), table_uuid="another")
+
+    monkeypatch.setattr(SqlCatalog, "commit", commit)
+    assert "replacing manifests broke the table" in workspace.run(MANIFESTS).reason
     assert entries(workspace) == before
