@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, children, field_id, with_ids
-from icewright.adapters.engines.arrow.types import DECIMAL, Field, list_element, map_key, map_value
+from icewright.adapters.engines.arrow.types import Field, list_element, map_key, map_value
+from icewright.adapters.engines.service.column_types import is_read_as
 from icewright.adapters.engines.service.footers import parquet_footer
 from icewright.adapters.engines.spark.pool import StepResult, Work
 from icewright.core.branches import on_branch
@@ -140,15 +141,15 @@ def _stored(field: pa.Field) -> Iterator[pa.Field]:
 
 def _misread_type(footer: pq.FileMetaData, place: int, kind: str) -> str | None:
     column = footer.schema.column(place)
-    stored = json.loads(column.logical_type.to_json())
-    if (decimal := DECIMAL.fullmatch(kind)) and stored["Type"] == "Decimal":
-        precision, scale = int(stored["precision"]), int(stored["scale"])
-        if scale != int(decimal[2]) or precision > int(decimal[1]):
+    annotation = column.logical_type.to_json()
+    if is_read_as(kind, column.physical_type, annotation):
+        return None
+    match json.loads(annotation):
+        case {"Type": "Decimal", "precision": precision, "scale": scale} if kind.startswith("decimal"):
             return f"decimal({precision}, {scale}), whose digits it reads as {kind}"
-    unit = stored.get("timeUnit")
-    misread = unit == "nanoseconds" or (unit == "milliseconds" and _has_codes(footer, place))
-    if kind in ("timestamp", "timestamptz") and column.physical_type == "INT64" and misread:
-        return f"{unit}, which it reads as microseconds"
+        case {"Type": "Timestamp", "timeUnit": unit} if kind.startswith("timestamp"):
+            misread = unit != "milliseconds" or _has_codes(footer, place)
+            return f"{unit}, which it reads as microseconds" if misread else None
     return None
 
 
