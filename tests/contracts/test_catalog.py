@@ -137,6 +137,18 @@ def test_a_dot_in_a_namespace(bench: Bench) -> None:
 
 
 @only_sql
+def test_a_name_that_not_every_database_takes(bench: Bench) -> None:
+    """The state may be in PostgreSQL, which refuses NUL: the table is listed by a name that can be written down."""
+    if bench.database.dialect.name == "sqlite":
+        bench.insert("sa\0les", "or\0ders", "file:///w/\0.metadata.json")
+        (pointer,) = bench.catalog.pointers()
+        assert (pointer.ref, pointer.metadata_location) == (
+            bench.ref("sa\ufffdles", "or\ufffdders"),
+            "file:///w/\ufffd.metadata.json",
+        )
+
+
+@only_sql
 def test_schema_v0_without_types(bench: Bench) -> None:
     """Tables of the older schema, which has no column `iceberg_type`, are listed, loaded and committed to."""
     base = bench.craft("sales.orders")

@@ -69,14 +69,18 @@ class SqlCatalog(MetadataFileCatalog):
         return [Pointer(TableRef(catalog, _namespace(space), name), at) for space, name, at, catalog in rows if at]
 
     def _pages(self, whose: sa.ColumnElement[bool], *more: sa.ColumnClause[Any]) -> Iterator[Sequence[Sequence[str]]]:
-        """Return namespace, name, metadata file and `more` of the tables of some catalogs."""
+        """Return namespace, name, metadata file and `more` of the tables of some catalogs.
+
+        NUL, which SQLite takes and PostgreSQL does not, is replaced.
+        """
         with self._connection() as connection:
             location = _TABLES.c.metadata_location
             query = sa.select(_TABLES.c.table_namespace, _TABLES.c.table_name, location, *more)
             query = query.where(whose, location.is_not(None))
             if self._has_types(connection):  # schema V0 has no views
                 query = query.where(sa.func.coalesce(_TABLES.c.iceberg_type, "TABLE") == "TABLE")
-            yield from connection.execute(query).partitions(_PAGE)
+            for page in connection.execute(query).partitions(_PAGE):
+                yield [tuple(text.replace("\0", "\ufffd") for text in row) for row in page]
 
     def _pointer(self, namespace: str, name: str, location: str) -> Pointer:
         """Return the pointer of a table, the same object as in the last listing while it is unchanged."""
