@@ -34,14 +34,19 @@ def restore_beside(runtime: Runtime, ref: TableRef, to: str, new: TableRef, *, d
     taking(runtime, new)
     if "/" in new.name:
         raise UsageError(f"{new}: a table beside another has its name as its folder's: name it without a slash")
+    metadata, now = runtime.catalog(ref).load(ref), runtime.clock.now()
+    place = f"{metadata.location.rpartition('/')[0]}/{new.name}"
     taken = next((one for one in runtime.catalog(new).pointers() if one.ref == new), None)
     if taken is not None:
-        raise Refused(f"{new} exists already, at {taken.metadata_location}: name another table")
-    metadata, now = runtime.catalog(ref).load(ref), runtime.clock.now()
+        remedy = "name another table"
+        if (made := runtime.catalog(new).load(new)).table_uuid == uuid_of_copy(metadata.table_uuid, place):
+            remedy = (
+                f"a restore of {ref} has made it, of snapshot {made.current_snapshot_id}: read it, drop it, or {remedy}"
+            )
+        raise Refused(f"{new} exists already, at {taken.metadata_location}: {remedy}")
     target = resolve(metadata, runtime.files.history(metadata), to, now)
     if split(metadata.location).path == "/":
         raise Refused(f"{ref} is all of {metadata.location}, and has no place beside it: copy it, and restore the copy")
-    place = f"{metadata.location.rpartition('/')[0]}/{new.name}"
     result = copy_table(runtime, ref, place, dry_run=dry_run, snapshot_id=target.snapshot_id)
     if not dry_run:
         register(runtime, new, result.metadata_location)

@@ -46,6 +46,8 @@ def test_there_and_back(workspace: Workspace) -> None:
     assert (again.code, "is the current one already" in " ".join(again.out.split())) == (0, True)
     beside = workspace("restore", name, "--to", str(ids[1]), "--as", f"{name}_before")
     assert (beside.code, f"registered as {name}_before" in beside.out) == (0, True), beside.err
+    again = workspace("restore", name, "--to", str(ids[1]), "--as", f"{name}_before")
+    assert (again.code, f"a restore of {name} has made it, of snapshot {ids[1]}" in again.err) == (1, True), again.err
     listed = workspace("history", "--json").json["jobs"]
     assert sum("returned to snapshot" in str(job["summary"]) for job in listed) == 2
 
