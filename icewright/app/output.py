@@ -274,6 +274,16 @@ def _priced(gb_hours: float, money: float | None) -> str:
 
 
 @contextmanager
+def status(text: str) -> Iterator[None]:
+    """Show on a terminal, on standard error, what the block waits for while it runs."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with console(stderr=True).status(escape(text)):
+        yield
+
+
+@contextmanager
 def progress() -> Iterator[Listener]:
     """Yield a listener that shows bars on a terminal, and writes log lines elsewhere, on standard error."""
     if not sys.stderr.isatty():

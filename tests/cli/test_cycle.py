@@ -108,7 +108,7 @@ def test_a_catalog_that_does_not_answer_hides_no_other(workspace: Workspace) -> 
     )
     text = workspace.path.read_text(encoding="utf-8").replace("catalogs:\n", gone)
     workspace.path.write_text(text, encoding="utf-8")
-    for command, code in (("explain", 3), ("advise", 3), ("plan", 3), ("check", 1)):
+    for command, code in (("explain", 3), ("advise", 3), ("plan", 3), ("tables", 3), ("check", 1)):
         result = workspace(command)
         assert (command, result.code, "lake" in result.out or "1 table" in result.out) == (command, code, True)
         assert "gone.db" in f"{result.out}{result.err}".replace("\n", "")

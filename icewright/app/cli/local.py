@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -32,7 +33,7 @@ from icewright.core.table import TableRef, split_name
 from icewright.core.words import in_shell, no_job
 from icewright.flow.bulk import cancel_jobs, drain_process, pause_fleet, pause_tables, selected_tables
 from icewright.flow.cycle import look
-from icewright.flow.detect import detect
+from icewright.flow.detect import Detected, detect
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
@@ -48,11 +49,14 @@ from icewright.ports.views import PAGE, STATES, JobQuery, TableItem, TableQuery,
 class LocalBackend:
     """Runs commands in this process. Each method returns the JSON document of its command."""
 
-    def tables(self, criteria: TableFilter) -> Document:
-        """Detect all tables; return those that pass the filter as `{"tables": [...], "errors": [...]}`."""
+    def tables(self, criteria: TableFilter) -> tuple[Document, int]:
+        """Detect all tables; return those that pass the filter as `{"tables": [...], "errors": [...]}`, and how many.
+
+        The number is of all tables in the catalogs that could be read.
+        """
         query = _table_query(criteria)
         with open_application() as app:
-            detected = detect(app.runtime, select_catalogs(app, criteria.catalog))
+            detected = _detect(app, select_catalogs(app, criteria.catalog))
             views = app.runtime.store.views
             items = every_item(lambda after: views.list_tables(query, None, after, PAGE), criteria.limit)
             documents = [_table_document(item) for item in items]
@@ -60,7 +64,7 @@ class LocalBackend:
                 tables_of_namespace(criteria.namespace, app.runtime.store.tables.known(criteria.catalog))
             if not documents and not detected.errors:
                 _note_empty_catalogs(app, criteria.catalog)
-        return {"tables": documents, "errors": list(detected.errors)}
+        return {"tables": documents, "errors": list(detected.errors)}, detected.tables
 
     def explain(self, table: str | None, namespace: str | None) -> tuple[list[Document], list[str]]:
         """Evaluate one table, or all; return each one's health, verdicts, ... and the errors of unread catalogs."""
@@ -70,7 +74,7 @@ class LocalBackend:
             if table is not None and not is_pattern(table):
                 refs = [known_table(app, table).ref]
             else:
-                away = dict(detect(runtime, select_catalogs(app, None)).errors)
+                away = dict(_detect(app, select_catalogs(app, None)).errors)
                 refs = list(runtime.store.tables.known())
                 if not refs and not away:
                     _note_empty_catalogs(app, None)
@@ -88,7 +92,8 @@ class LocalBackend:
         """Detect and evaluate changed tables; return what would start now and what would wait."""
         with open_application() as app:
             catalogs = select_catalogs(app, catalog)
-            detected, _ = look(app.runtime, catalogs)
+            with _waiting_for(catalogs):
+                detected, _ = look(app.runtime, catalogs)
             return plan_document(detected, plan_now(app.runtime, catalogs), app.runtime.limits)
 
     def run(self, request: RunRequest) -> Document:
@@ -268,6 +273,16 @@ class LocalBackend:
         with open_application() as app:
             row = ended_job(app.runtime, job)
             return {"job_id": row.job_id, "table": str(row.ref), "files": give_up(app.runtime, row.job_id)}
+
+
+def _waiting_for(catalogs: Sequence[str]) -> AbstractContextManager[None]:
+    """Return a block during which a terminal shows that catalogs are asked; a mute one takes minutes."""
+    return output.status(f"Reading the tables of {', '.join(catalogs)} ...")
+
+
+def _detect(app: Application, catalogs: Sequence[str]) -> Detected:
+    with _waiting_for(catalogs):
+        return detect(app.runtime, catalogs)
 
 
 def _note_empty_catalogs(app: Application, catalog: str | None) -> None:

@@ -88,16 +88,20 @@ def tables(
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="At most this many tables.")] = None,
     as_json: Json = False,
 ) -> None:
-    """List tables with health, state and due operations."""
+    """List tables with health, state and due operations.
+
+    Exit code 3 when a catalog cannot be read, or 1 when none can.
+    """
     criteria = TableFilter(catalog, namespace, state or (), _operation(operation), sort, limit)
-    document = backend().tables(criteria)
+    document, listed = backend().tables(criteria)
     if as_json:
         output.print_json(document)
     else:
         views.show_tables(document["tables"])
         for source, error in document["errors"]:
             output.error(f"{source}: {error.removeprefix(f'catalog {source}: ')}")
-    leave(1 if document["errors"] else 0)
+    if document["errors"]:
+        leave(3 if listed else 1)
 
 
 @app.command()

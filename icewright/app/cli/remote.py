@@ -36,7 +36,7 @@ class RemoteBackend:
         with self._client() as client:
             return cast(Document, question(client))
 
-    def tables(self, criteria: TableFilter) -> Document:
+    def tables(self, criteria: TableFilter) -> tuple[Document, int]:
         order: Literal["asc", "desc"] = "asc" if criteria.sort in ("name", "health") else "desc"
         with self._client() as client:
             matching = client.tables(
@@ -50,7 +50,7 @@ class RemoteBackend:
             tables = [table for _, table in zip(range(criteria.limit or _UNLIMITED), matching, strict=False)]
             if not tables and criteria.namespace:
                 tables_of_namespace(criteria.namespace, _names(client, criteria.catalog))
-        return {"tables": tables, "errors": []}
+        return {"tables": tables, "errors": []}, len(tables)
 
     def explain(self, table: str | None, namespace: str | None) -> tuple[list[Document], list[str]]:
         with self._client() as client:
