@@ -126,7 +126,9 @@ def restorable(runtime: Runtime, job: JobRow) -> Restorable:
     current_refs = {ref.name: ref.snapshot_id for ref in base.refs}
     refs = [(name, ref["snapshot-id"]) for change in changes for name, ref in change.refs.items()]
     names = tuple(name for name, snapshot_id in refs if current_refs.get(name, snapshot_id) == snapshot_id)
-    notes_on_refs = [obstacle for change in changes if (obstacle := runtime.catalog(job.ref).restorable(base, change))]
+    notes_on_refs = [
+        obstacle for change in changes if (obstacle := runtime.catalog(job.ref).unrestorable(base, change))
+    ]
     if refused := [obstacle for obstacle in notes_on_refs if obstacle.startswith("nothing:")]:
         raise Refused(f"{job.ref}: job {job.job_id} cannot be undone; {refused[0]}")
     return Restorable(missing, files.waiting, files.bytes, names, tuple(notes_on_refs), notes)

@@ -145,7 +145,7 @@ class Catalog(Protocol):
     def neighbour(self, pointer: Pointer) -> TableMetadata:
         """Return the metadata file of one of the neighbours, read where it lies. Raises `MetadataUnreadable`."""
 
-    def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
+    def unrestorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
         """Return what the change cannot put back into `base` as it was, in words; blank when all of it returns.
 
         Begins with `nothing:` when the commit would be refused. Raises `MetadataUnreadable`.

@@ -103,7 +103,7 @@ class MemoryCatalog:
                 return replace(neighbour, ref=pointer.ref)
         raise MetadataUnreadable(f"{pointer.ref}: there is no {pointer.metadata_location}")
 
-    def restorable(self, base: table.TableMetadata, change: RestoreSnapshots) -> str:
+    def unrestorable(self, base: table.TableMetadata, change: RestoreSnapshots) -> str:
         """Return in words the refs that another writer has set since the removal; blank if all can be restored."""
         conflicts = [r.name for r in base.refs if r.name in change.refs and r != _ref(r.name, change.refs[r.name])]
         return "; ".join(f"{name}, as somebody has set it since" for name in conflicts)

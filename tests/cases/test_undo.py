@@ -326,7 +326,7 @@ def test_what_cannot_return_any_more_when_it_is_committed(workspace: Workspace) 
 
     def begins_anew(call: Call) -> Any:
         done = call.go()
-        if str(call) == "catalog.restorable":
+        if str(call) == "catalog.unrestorable":
             edit(workspace.metadata_file(), lambda document: document.update({"last-sequence-number": 0}))
         return done
 

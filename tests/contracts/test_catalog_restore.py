@@ -78,7 +78,7 @@ def test_what_an_expiry_removed_is_back_as_it_was(bench: Bench) -> None:
     change = _expiry(base)
     undo = _undo(base, change)
     expired = _expired(bench, base, change)
-    assert ("history" in bench.catalog.restorable(expired, undo)) == isinstance(bench, RestBench)
+    assert ("history" in bench.catalog.unrestorable(expired, undo)) == isinstance(bench, RestBench)
     after = bench.catalog.commit(expired, undo)
     assert after == bench.catalog.load(base.ref)
     old, now = json_of(base.metadata_location), json_of(after.metadata_location)
@@ -102,7 +102,7 @@ def test_a_second_restore_changes_nothing(bench: Bench) -> None:
     files = _files(bench)
     assert bench.catalog.commit(after, undo) is after
     assert _files(bench) == files
-    assert bench.catalog.restorable(after, undo) == "" or isinstance(bench, RestBench)
+    assert bench.catalog.unrestorable(after, undo) == "" or isinstance(bench, RestBench)
     assert bench.catalog.load(base.ref).metadata_location == after.metadata_location
 
 
@@ -135,7 +135,7 @@ def test_a_ref_whose_name_is_taken_stays_where_it_is(bench: Bench) -> None:
     _expired(bench, base, change)
     bench.read(*ORDERS).manage_snapshots().create_tag(int(base.current_snapshot_id or 0), "v1").commit()
     now = bench.catalog.load(base.ref)
-    said = bench.catalog.restorable(now, undo)
+    said = bench.catalog.unrestorable(now, undo)
     assert f"tag v1, as somebody has set v1 on snapshot {base.current_snapshot_id} since" in said
     assert "dev" not in said
     refs = {r.name: r for r in bench.catalog.commit(now, undo).refs}
@@ -154,7 +154,7 @@ def test_a_ref_whose_snapshot_another_expiry_removed(bench: Bench) -> None:
     undo = _undo(base, change)
     now = _expired(bench, _expired(bench, base, change), removal(base, 0))
     first = base.snapshots[0].snapshot_id
-    assert f"tag v1, as its snapshot {first} is gone by another commit" in bench.catalog.restorable(now, undo)
+    assert f"tag v1, as its snapshot {first} is gone by another commit" in bench.catalog.unrestorable(now, undo)
     assert bench.catalog.commit(now, undo) is now
 
 
@@ -197,7 +197,7 @@ def test_another_table_of_the_name_gets_nothing(bench: Bench) -> None:
     bench.iceberg.drop_table(ORDERS)
     bench.create(*ORDERS)
     other = bench.catalog.load(base.ref)
-    assert bench.catalog.restorable(other, undo).startswith("nothing: ")
+    assert bench.catalog.unrestorable(other, undo).startswith("nothing: ")
     with pytest.raises(Refused, match=f"another table now .*{other.table_uuid}.*{base.table_uuid}"):
         bench.catalog.commit(other, undo)
 
@@ -250,7 +250,7 @@ def test_specs_and_schemas_are_back(bench: Bench) -> None:
     change = RemoveSnapshots(frozenset({base.snapshots[0].snapshot_id}), frozenset(), frozenset({0}), frozenset({0}))
     undo = _undo(base, change)
     expired = _expired(bench, base, change)
-    assert bench.catalog.restorable(expired, undo) == ""
+    assert bench.catalog.unrestorable(expired, undo) == ""
     after = bench.catalog.commit(expired, undo)
     old, now = json_of(base.metadata_location), json_of(after.metadata_location)
     for name, key in (("schemas", "schema-id"), ("partition-specs", "spec-id")):
@@ -285,7 +285,7 @@ def test_an_id_that_means_something_else_now(bench: Bench, name: str) -> None:
         Refused, match=r"(schema|partition spec) 0, by which the snapshots are read, is another one now"
     ):
         bench.catalog.commit(expired, undo)
-    assert bench.catalog.restorable(expired, undo).startswith("nothing: ")
+    assert bench.catalog.unrestorable(expired, undo).startswith("nothing: ")
     assert _files(bench) == files
 
 
@@ -314,7 +314,7 @@ def test_time_travel_reads_no_wrong_snapshot(bench: Bench, first: str) -> None:
     undo_newer = _undo(between, newer)
     now = _expired(bench, between, newer)
     for undo in (undo_older, undo_newer) if first == "older" else (undo_newer, undo_older):
-        said = bench.catalog.restorable(now, undo)
+        said = bench.catalog.unrestorable(now, undo)
         assert ("time travel to before" in said) == (first == "older" and undo is undo_older)
         now = bench.catalog.commit(now, undo)
         for found, wanted in zip(_as_of(bench.read(*ORDERS)), right, strict=True):
@@ -341,7 +341,7 @@ def test_a_snapshot_that_is_gone_leaves_no_hole_in_the_history(bench: Bench, abs
     )
     expired = _expired(bench, base, change)
     first = base.snapshots[absent + 1].timestamp.isoformat(timespec="seconds")
-    assert f"time travel to before {first}" in bench.catalog.restorable(expired, undo)
+    assert f"time travel to before {first}" in bench.catalog.unrestorable(expired, undo)
     after = bench.catalog.commit(expired, undo)
     log = [entry["snapshot-id"] for entry in json_of(after.metadata_location)["snapshot-log"]]
     assert log == [s.snapshot_id for s in base.snapshots[absent + 1 :]]
@@ -397,7 +397,7 @@ def test_a_rest_server_takes_no_history_back(bench: RestBench) -> None:
     expired = _expired(bench, base, change)
     since = base.snapshots[2].timestamp.isoformat(timespec="seconds")
     said = f"time travel to before {since}: REST servers take no history back"
-    assert bench.catalog.restorable(expired, undo) == said
+    assert bench.catalog.unrestorable(expired, undo) == said
     bench.catalog.commit(expired, undo)
     assert all(found in (wanted, None) for found, wanted in zip(_as_of(bench.read(*ORDERS)), right, strict=True))
 
@@ -409,7 +409,7 @@ def test_a_rest_server_numbers_specs_and_schemas_anew(bench: RestBench) -> None:
     change = RemoveSnapshots(frozenset({base.snapshots[0].snapshot_id}), frozenset(), frozenset({0}), frozenset({0}))
     undo = _undo(base, change)
     expired = _expired(bench, base, change)
-    assert bench.catalog.restorable(expired, undo).startswith("nothing: ")
+    assert bench.catalog.unrestorable(expired, undo).startswith("nothing: ")
     with pytest.raises(Refused, match="clean_expired_metadata"):
         bench.catalog.commit(expired, undo)
     assert bench.catalog.load(base.ref) == expired
@@ -439,7 +439,7 @@ def test_snapshots_that_a_rest_server_would_not_take(bench: RestBench, which: st
     )
     undo = _undo(base, change)
     expired = _expired(bench, base, change)
-    assert ("first-row-id" in bench.catalog.restorable(expired, undo)) == (which == "of version 3")
+    assert ("first-row-id" in bench.catalog.unrestorable(expired, undo)) == (which == "of version 3")
     after = bench.catalog.commit(expired, undo)
     assert sorted(after.snapshots, key=lambda s: s.timestamp) == list(base.snapshots)
     assert set(after.refs) == set(base.refs)
@@ -470,7 +470,7 @@ def test_a_rest_server_that_leaves_what_it_should_remove(bench: RestBench, monke
     monkeypatch.setattr(bench.catalog._client, "send", send)
     with pytest.raises(InvariantViolated, match="no file is deleted"):
         bench.catalog.commit(expired, undo)
-    assert restoring.bare_snapshots([]) == set()
+    assert restoring.placeholder_ids([]) == set()
 
 
 @only_nessie
@@ -482,7 +482,7 @@ def test_a_branch_gets_its_snapshots_back_by_one_commit(bench: NessieBench) -> N
     bench.catalog.expire(*_head(bench), base, change)
     expired = bench.catalog.load(base.ref)
     assert not expired.by_id.keys() & change.snapshot_ids
-    assert bench.catalog.restorable(expired, undo) == ""
+    assert bench.catalog.unrestorable(expired, undo) == ""
     before = len(list(bench.catalog.log(_head(bench)[0])))
     after = bench.catalog.commit(expired, undo)
     head, content = _head(bench)

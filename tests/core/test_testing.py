@@ -127,7 +127,7 @@ def test_snapshots_are_put_back(catalog: MemoryCatalog) -> None:
     taken = SnapshotRef("taken", RefKind.TAG, 2)
     now = catalog.concurrently(REF, refs=(*base.refs, taken))
     undo = RestoreSnapshots(UUID, (raw,), tags)
-    assert catalog.restorable(now, undo) == "taken, as somebody has set it since"
+    assert catalog.unrestorable(now, undo) == "taken, as somebody has set it since"
     after = catalog.commit(now, undo)
     assert [s.snapshot_id for s in after.snapshots] == [1, 2]
     assert {r.name: r.snapshot_id for r in after.refs} == {MAIN: 2, "old": 1, "taken": 2}

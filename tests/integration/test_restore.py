@@ -61,7 +61,7 @@ def test_spark_reads_what_was_put_back(
     catalog = bench.runtime.catalogs["lake"]
     expired = catalog.commit(base, change)
     assert len(bench.sql(f"SELECT * FROM {bench.lake.quoted(name)}.snapshots")) == 1  # noqa: S608 - quoted
-    assert catalog.restorable(expired, undo) == ""
+    assert catalog.unrestorable(expired, undo) == ""
     catalog.commit(expired, undo)
     assert _seen(bench, name) == before
     document = json.loads(local(bench.metadata(name).metadata_location).read_text(encoding="utf-8"))

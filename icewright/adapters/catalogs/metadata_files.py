@@ -7,7 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from icewright.adapters.catalogs.staging import MetadataFiles, conflict, gone, landed_before, restorable, write_metadata
+from icewright.adapters.catalogs.staging import (
+    MetadataFiles,
+    conflict,
+    gone,
+    landed_before,
+    unrestorable,
+    write_metadata,
+)
 from icewright.adapters.catalogs.translate import CatalogProperties
 from icewright.adapters.lru_cache import LRUCache
 from icewright.adapters.metadata.parsing import parse
@@ -131,9 +138,9 @@ class MetadataFileCatalog:
         """Return the metadata of a file that the catalog does not name itself, as `Catalog.neighbour` says."""
         return self._stored(pointer.ref, pointer.metadata_location)
 
-    def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
+    def unrestorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
         """Return what the change cannot restore, by the table's metadata file."""
-        return restorable(self.files, base, change)
+        return unrestorable(self.files, base, change)
 
     def require_namespace(self, ref: TableRef) -> None:
         """Raise `Refused` when there is no namespace for the table."""

@@ -9,7 +9,8 @@ from typing import Protocol
 
 import msgspec
 
-from icewright.adapters.metadata.changes import apply_change, left_out
+from icewright.adapters.metadata.changes import apply_change
+from icewright.adapters.metadata.changes import unrestorable as unrestorable_into
 from icewright.adapters.metadata.document import decode, encode, next_location
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import (
@@ -128,9 +129,9 @@ def write_metadata(files: MetadataFiles, base: TableMetadata, change: Change, no
     return Staged(after, ids)
 
 
-def restorable(files: MetadataFiles, base: TableMetadata, change: RestoreSnapshots) -> str:
-    """Return what the change cannot restore into the file of `base`; see `Catalog.restorable`."""
-    return left_out(decode(files.read(base.metadata_location), base.metadata_location), change)
+def unrestorable(files: MetadataFiles, base: TableMetadata, change: RestoreSnapshots) -> str:
+    """Return what the change cannot restore into the file of `base`; see `Catalog.unrestorable`."""
+    return unrestorable_into(decode(files.read(base.metadata_location), base.metadata_location), change)
 
 
 def _id(document: Mapping[str, object], name: str) -> int:

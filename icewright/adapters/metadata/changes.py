@@ -59,8 +59,8 @@ def restoration(content: bytes, location: str, change: RemoveSnapshots) -> Resto
     )
 
 
-def left_out(document: Document, change: RestoreSnapshots) -> str:
-    """Return a text on what `restore` would leave out; it begins with `nothing:` when it would refuse."""
+def unrestorable(document: Document, change: RestoreSnapshots) -> str:
+    """Return what `restore` would leave out; the text begins with `nothing:` when it would refuse everything."""
     try:
         return "; ".join(restore(Editor(dict(document)), change).left_out)
     except Refused as error:

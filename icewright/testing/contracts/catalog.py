@@ -160,7 +160,7 @@ class CatalogTests:
         base = make_table("sales.orders", 3)
         undo = RestoreSnapshots(base.table_uuid, (snapshot_json(base.snapshots[0]),))
         expired = catalog.commit(base, removal(base, 0))
-        assert catalog.restorable(expired, undo) == ""
+        assert catalog.unrestorable(expired, undo) == ""
         after = catalog.commit(expired, undo)
         assert after.by_id.keys() == base.by_id.keys()
         assert after.current_snapshot_id == base.current_snapshot_id

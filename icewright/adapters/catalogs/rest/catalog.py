@@ -31,7 +31,7 @@ from icewright.adapters.catalogs.rest.committing import Committing
 from icewright.adapters.catalogs.rest.credentials import CredentialStore
 from icewright.adapters.catalogs.rest.listing import TableListing
 from icewright.adapters.catalogs.rest.policies import RestPolicies
-from icewright.adapters.catalogs.rest.restoring import left_out
+from icewright.adapters.catalogs.rest.restoring import unrestorable
 from icewright.adapters.catalogs.staging import RequestOutcomeUnknown
 from icewright.adapters.catalogs.translate.rest import RestCatalogProperties
 from icewright.adapters.metadata.parsing import lacks_snapshots, parse
@@ -48,10 +48,10 @@ from icewright.ports import Change, Clock, Pointer, RemoveSnapshots, RestoreSnap
 
 _OK, _UNCHANGED, _FORBIDDEN, _NOT_FOUND, _CONFLICT = 200, 304, 403, 404, 409
 _REFUSED = frozenset({400, _FORBIDDEN, 406, 410, 422, 451})  # one table alone, not the catalog
-_REFS = {"snapshots": "refs"}  # where it is served the answer is short however long the history is
-_UNREAD_FOR = timedelta(minutes=10)  # in which listings do not ask again for a table that could not be read
+_REFS_ONLY = {"snapshots": "refs"}  # query: a server that supports it leaves out the snapshots that no ref names
+_RETRY_FAILED_AFTER = timedelta(minutes=10)  # until then, listings do not ask again for a table that failed to load
 _NUL = "\0"
-_VAIN = 16  # tables of which none could be read, after which the server itself is at fault
+_MAX_FAILURES = 16  # failed tables, with none loaded, after which the server itself is at fault
 _CREDENTIALS = "GET /v1/{prefix}/namespaces/{namespace}/tables/{table}/credentials"
 
 
@@ -63,17 +63,17 @@ class CatalogFiles(Protocol):
 
 
 @dataclass
-class _Answers:
-    """The server's answers about the tables of one listing."""
+class _ListingState:
+    """What the server has answered so far about the tables of one listing."""
 
-    came: bool = False  # about any of them
-    unread: dict[TableRef, datetime] = field(default_factory=dict)  # those that it does not load, and since when
-    missing: list[TableRef] = field(default_factory=list)  # those that it lists, and says are not there
-    failures: list[str] = field(default_factory=list)  # of the server itself
+    any_loaded: bool = False
+    failed_at: dict[TableRef, datetime] = field(default_factory=dict)  # tables that it did not load
+    missing: list[TableRef] = field(default_factory=list)  # tables that it lists, and answers 404 for
+    failures: list[str] = field(default_factory=list)  # messages of errors that may be the server's own
 
-    def require_any(self, after: int = 1) -> None:
-        """Raise `CatalogUnavailable` when the server has failed for so many tables, and loaded none."""
-        if len(self.failures) >= after and not self.came:
+    def require_working(self, max_failures: int = 1) -> None:
+        """Raise `CatalogUnavailable` when the server has failed for `max_failures` tables, and loaded none."""
+        if len(self.failures) >= max_failures and not self.any_loaded:
             raise CatalogUnavailable(self.failures[0])
 
 
@@ -89,10 +89,10 @@ class RestCatalog:
     _client: RestClient = field(init=False)
     _credentials: CredentialStore = field(init=False)
     _cache: MetadataCache = field(default_factory=MetadataCache, init=False)
-    _pointer_cache: dict[TableRef, tuple[str, str]] = field(default_factory=dict, init=False)  # ETag of refs, location
-    # ETag, location, checksum
+    # ETag and location of replies to `_REFS_ONLY`; ETag, location and checksum of full replies
+    _pointer_cache: dict[TableRef, tuple[str, str]] = field(default_factory=dict, init=False)
     _load_cache: dict[TableRef, tuple[str, str, bytes]] = field(default_factory=dict, init=False)
-    _unread: dict[TableRef, datetime] = field(default_factory=dict, init=False)  # when a listing found out
+    _failed_at: dict[TableRef, datetime] = field(default_factory=dict, init=False)  # when a listing failed to load it
     _missing: Sequence[TableRef] = field(default=(), init=False)  # of the last listing
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -120,23 +120,23 @@ class RestCatalog:
     def pointers(self) -> Sequence[Pointer]:
         """Return every table; tables are loaded in parallel with `If-None-Match`, so unchanged ones cost a 304.
 
-        One that the server does not load while it loads others has a pointer without a location, and so has one whose
-        name has a character that no database takes, which is replaced.
+        The pointer has no location when the server loads other tables but not this one, or when the name has a NUL,
+        which no database stores and which is replaced.
         """
         names = TableListing(self._client, ListingSize.of(self.name)).tables()
-        odd = [tuple(part.replace(_NUL, "\ufffd") for part in parts) for parts in names if _NUL in "".join(parts)]
         refs = [TableRef(self.name, parts[:-1], parts[-1]) for parts in names if _NUL not in "".join(parts)]
-        answers = _Answers()
+        replaced = [tuple(part.replace(_NUL, "\ufffd") for part in parts) for parts in names if _NUL in "".join(parts)]
+        state = _ListingState()
         with ThreadPoolExecutor(PARALLEL) as pool:
-            listed = pool.map(lambda ref: self._pointer_or_failure(ref, answers), refs)
+            listed = pool.map(lambda ref: self._pointer_or_failure(ref, state), refs)
             pointers = [pointer for pointer in listed if pointer is not None]
-        answers.require_any()
+        state.require_working()
         with self._lock:
-            cached, self._missing = set(refs), answers.missing
-            self._unread = {ref: at for ref, at in self._unread.items() if ref in cached} | answers.unread
-            self._pointer_cache = {ref: entry for ref, entry in self._pointer_cache.items() if ref in cached}
-            self._load_cache = {ref: entry for ref, entry in self._load_cache.items() if ref in cached}
-        return [*pointers, *(self._without_location(TableRef(self.name, parts[:-1], parts[-1])) for parts in odd)]
+            current, self._missing = set(refs), state.missing
+            self._failed_at = {ref: at for ref, at in self._failed_at.items() if ref in current} | state.failed_at
+            self._pointer_cache = {ref: entry for ref, entry in self._pointer_cache.items() if ref in current}
+            self._load_cache = {ref: entry for ref, entry in self._load_cache.items() if ref in current}
+        return [*pointers, *(self._without_location(TableRef(self.name, parts[:-1], parts[-1])) for parts in replaced)]
 
     def load(self, ref: TableRef) -> TableMetadata:
         """Load the current metadata from the server's response; the metadata file itself is not read."""
@@ -146,10 +146,10 @@ class RestCatalog:
         """Return the current metadata, and the response body unless the metadata is unchanged since the last call."""
         previous = self._load_cache.get(ref)
         cached = self._cache.cached(ref, previous[1], previous[2]) if previous is not None else None
-        headers = _unless(previous[0]) if previous and cached else None
-        if ref in self._unread:
+        headers = _if_none_match(previous[0]) if previous and cached else None
+        if ref in self._failed_at:
             answer = self._request_table(ref, None, headers)
-            self._unread.pop(ref, None)
+            self._failed_at.pop(ref, None)
         else:
             answer = self._client.get(self._path(ref), headers=headers, size=table_reply())
         if answer.status == _UNCHANGED and cached is not None:
@@ -202,9 +202,9 @@ class RestCatalog:
             )
         return f"commits to {ref} are allowed" if answer.status == _CONFLICT else f"nobody knows ({answer.message})"
 
-    def restorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
+    def unrestorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
         """Return what the server cannot restore, by the table's current metadata."""
-        return left_out(self._committing(base.ref).document(base.ref)[1], change)
+        return unrestorable(self._committing(base.ref).document(base.ref)[1], change)
 
     def commit(self, base: TableMetadata, change: Change) -> TableMetadata:
         """Commit the change under requirements on the table's uuid and on every ref of `base`."""
@@ -231,41 +231,41 @@ class RestCatalog:
         checksum = hashlib.blake2b(content, digest_size=16).digest()
         metadata = self._cache.cached(ref, location, checksum)
         if metadata is None:
-            if lacks_snapshots(content):  # as the reply to another query does, of a cache that looks at paths alone
-                self._keep(ref, parse(ref, location, content).location, table)
+            if lacks_snapshots(content):  # a cache that ignores the query answered with the reply to `_REFS_ONLY`
+                self._store_vended_credentials(ref, parse(ref, location, content).location, table)
                 content = self.files.read(location)
             metadata = self._cache.parsed(ref, location, checksum, lambda _: content)
         if answer.etag:
             with self._lock:
                 self._load_cache[ref] = (answer.etag, location, checksum)
-        self._keep(ref, metadata.location, table)
+        self._store_vended_credentials(ref, metadata.location, table)
         return metadata, table
 
-    def _pointer_or_failure(self, ref: TableRef, answers: _Answers) -> Pointer | None:
-        """Return the table's pointer, None if it was dropped meanwhile, and count the answer.
+    def _pointer_or_failure(self, ref: TableRef, state: _ListingState) -> Pointer | None:
+        """Return the table's pointer, None if it was dropped meanwhile, and record the answer in `state`.
 
         A table that cannot be read has a pointer without a location. Raises `CatalogUnavailable` when the server does
         not answer, is busy, or has failed for many tables and answered for none.
         """
-        if (found_at := self._unread.get(ref)) is not None and self.clock.now() - found_at < _UNREAD_FOR:
+        if (found_at := self._failed_at.get(ref)) is not None and self.clock.now() - found_at < _RETRY_FAILED_AFTER:
             return self._without_location(ref)
-        answers.require_any(_VAIN)
+        state.require_working(_MAX_FAILURES)
         try:
             pointer = self._pointer(ref)
         except (MetadataTooLarge, UnsupportedTable):
-            answers.came = True
+            state.any_loaded = True
         except MetadataUnreadable as error:
-            answers.failures.append(str(error))
+            state.failures.append(str(error))
         else:
-            answers.came = True
-            answers.missing += [ref] if pointer is None else []
+            state.any_loaded = True
+            state.missing += [ref] if pointer is None else []
             return pointer
-        answers.unread[ref] = self.clock.now()
-        return self._without_location(ref)  # the evaluation meets it again, as the table's own fault
+        state.failed_at[ref] = self.clock.now()
+        return self._without_location(ref)  # its evaluation reports the error, as the table's own
 
     def _pointer(self, ref: TableRef) -> Pointer | None:
         previous = self._pointer_cache.get(ref)
-        answer = self._request_table(ref, _REFS, _unless(previous[0]) if previous else None)
+        answer = self._request_table(ref, _REFS_ONLY, _if_none_match(previous[0]) if previous else None)
         if answer.status == _UNCHANGED and previous is not None:
             return Pointer(ref, previous[1])
         if answer.status == _NOT_FOUND:
@@ -304,8 +304,8 @@ class RestCatalog:
         if answer.status == _NOT_FOUND:
             raise TableNotFound(f"{ref}: the catalog does not know this table; `icewright tables` lists what it knows")
         if answer.status in _REFUSED:
-            mend = "; grant the right to read it" if answer.status == _FORBIDDEN else ""
-            raise UnsupportedTable(f"{ref}: the catalog does not let it be loaded ({answer.message}){mend}")
+            remedy = "; grant the right to read it" if answer.status == _FORBIDDEN else ""
+            raise UnsupportedTable(f"{ref}: the catalog does not let it be loaded ({answer.message}){remedy}")
         if answer.status != _OK:
             raise CatalogUnavailable(f"{ref}: {self._client.where} did not load it: {answer.message}")
 
@@ -325,13 +325,13 @@ class RestCatalog:
             response = decode_credentials(ref, answer.body, self._client.where)
             self._store_credentials(ref, "", {}, response.storage_credentials)
             return
-        answer = self._client.get(self._path(ref), _REFS, size=table_reply())
+        answer = self._client.get(self._path(ref), _REFS_ONLY, size=table_reply())
         self._require_table(ref, answer)
         table = loaded(ref, answer.body, self._client.where)
         location = parse(ref, self._location(ref, table), bytes(table.metadata)).location
-        self._keep(ref, location, table)
+        self._store_vended_credentials(ref, location, table)
 
-    def _keep(self, ref: TableRef, location: str, table: Loaded) -> None:
+    def _store_vended_credentials(self, ref: TableRef, location: str, table: Loaded) -> None:
         if self.properties.asks_for_credentials:
             self._store_credentials(ref, location, table.config or {}, table.storage_credentials or ())
 
@@ -349,5 +349,5 @@ class RestCatalog:
         return {k: str(v) for k, v in self._client.config.items() if k.startswith(prefixes)}
 
 
-def _unless(etag: str) -> dict[str, str]:
+def _if_none_match(etag: str) -> dict[str, str]:
     return {"If-None-Match": etag}

@@ -101,10 +101,10 @@ class Committing:
         except Refused:
             self._require_unchanged(base)  # else a snapshot that no requirement covers came in between
             raise
-        bare = restoring.bare_snapshots(updates) & after.by_id.keys()
-        if bare or after.last_sequence_number < base.last_sequence_number:
+        left = restoring.placeholder_ids(updates) & after.by_id.keys()
+        if left or after.last_sequence_number < base.last_sequence_number:
             raise InvariantViolated(
-                f"{base.ref}: the server did not apply the restore as it stands: it left snapshots {sorted(bare)} and "
+                f"{base.ref}: the server did not apply the restore as it stands: it left snapshots {sorted(left)} and "
                 f"sequence number {after.last_sequence_number} (before {base.last_sequence_number}); no file is "
                 f"deleted, and {base.metadata_location} is the table as it was"
             )

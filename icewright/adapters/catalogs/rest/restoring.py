@@ -1,9 +1,10 @@
 """Updates by which a REST server restores what an expiry removed.
 
 Servers that build metadata as Iceberg's Java library does take a snapshot only if its sequence number is above the
-table's last one, or if it has no parent; the table's last number is then the snapshot's own. So one request, which
-the server applies whole or not at all, adds a bare snapshot without a parent that sets the number back, the old
-snapshots as they were, and another bare one that sets number and time to what they are; then it removes both.
+table's last one, or if it has no parent; the table's last number is then the snapshot's own. So one request,
+which the server applies whole or not at all, adds a placeholder snapshot without a parent, which sets the number back,
+the old snapshots as they were, and another placeholder, which sets number and time to what they are now; then it
+removes both placeholders.
 
 History (the snapshot log) cannot be given back by any update of the protocol. Of format v3, Java takes no snapshot
 whose `first-row-id` lies behind the table's `next-row-id`.
@@ -32,29 +33,30 @@ def updates(document: Document, change: RestoreSnapshots) -> list[Json]:
 
     Raises `Refused`.
     """
-    now, after = Editor(document), Editor(dict(document))
-    restore(after, change)
+    current, restored = Editor(document), Editor(dict(document))
+    restore(restored, change)
     snapshots = _addable(document, change)
-    actions, bare = _added(now, snapshots) if snapshots else ([], [])
+    actions, final_actions = _add_snapshots(current, snapshots) if snapshots else ([], [])
     for name in ("statistics", "partition-statistics"):
-        back = after.items(name)[: len(after.items(name)) - len(now.items(name))]
-        files = [msgspec.json.decode(item) for item in back]
+        items = restored.items(name)
+        added_items = items[: len(items) - len(current.items(name))]  # `restore` puts them first
+        files = [msgspec.json.decode(item) for item in added_items]
         actions += [{"action": f"set-{name}", "snapshot-id": file["snapshot-id"], name: file} for file in files]
-    current_refs = now.get("refs", {})
+    current_refs = current.get("refs", {})
     refs = {
-        name: ref for name, ref in after.get("refs", {}).items() if name in change.refs and name not in current_refs
+        name: ref for name, ref in restored.get("refs", {}).items() if name in change.refs and name not in current_refs
     }
     actions += [{"action": "set-snapshot-ref", "ref-name": name, **ref} for name, ref in refs.items()]
-    return [*actions, *bare]
+    return [*actions, *final_actions]
 
 
-def bare_snapshots(actions: Sequence[Mapping[str, Any]]) -> set[int]:
-    """Return the ids of the snapshots that the updates add and remove again."""
+def placeholder_ids(actions: Sequence[Mapping[str, Any]]) -> set[int]:
+    """Return the ids of the placeholder snapshots, which the updates add and remove again."""
     return {i for update in actions if update["action"] == "remove-snapshots" for i in update["snapshot-ids"]}
 
 
-def left_out(document: Document, change: RestoreSnapshots) -> str:
-    """Return in words what the server cannot restore.
+def unrestorable(document: Document, change: RestoreSnapshots) -> str:
+    """Return what the server cannot restore, as `Catalog.unrestorable` says it.
 
     The text begins with `nothing:` when it would refuse everything.
     """
@@ -86,32 +88,34 @@ def _addable(document: Document, change: RestoreSnapshots) -> list[Mapping[str, 
     return snapshots
 
 
-def _added(now: Editor, snapshots: Sequence[Mapping[str, Any]]) -> tuple[list[Json], list[Json]]:
+def _add_snapshots(current: Editor, snapshots: Sequence[Mapping[str, Any]]) -> tuple[list[Json], list[Json]]:
     """Return the updates that add the snapshots, and the updates that must come last."""
-    version, last = now.get("format-version", 1), now.get("last-sequence-number", 0)
-    rows = {"first-row-id": now.get("next-row-id", 0), "added-rows": 0} if version >= FORMAT_V3 else {}
-    blank = {**snapshots[0], **rows, "timestamp-ms": now.get("last-updated-ms", 0)}
+    version, last = current.get("format-version", 1), current.get("last-sequence-number", 0)
+    rows = {"first-row-id": current.get("next-row-id", 0), "added-rows": 0} if version >= FORMAT_V3 else {}
+    blank = {**snapshots[0], **rows, "timestamp-ms": current.get("last-updated-ms", 0)}
     blank.pop("parent-snapshot-id", None)
-    bare: list[Json] = []
+    placeholders: list[Json] = []
 
-    def numbered(number: int) -> Json:
-        bare.append(blank | {"snapshot-id": uuid4().int >> 65} | ({"sequence-number": number} if version > 1 else {}))
-        return _add(bare[-1])
+    def add_placeholder(number: int) -> Json:
+        placeholders.append(
+            blank | {"snapshot-id": uuid4().int >> 65} | ({"sequence-number": number} if version > 1 else {})
+        )
+        return _add(placeholders[-1])
 
     actions: list[Json] = []
-    reached = last
-    for snapshot in sorted(snapshots, key=_place):
-        number, _ = _place(snapshot)
-        if version > 1 and number <= reached and snapshot.get("parent-snapshot-id") is not None:
-            actions.append(numbered(number - 1))
+    reached_number = last
+    for snapshot in sorted(snapshots, key=_commit_order):
+        number, _ = _commit_order(snapshot)
+        if version > 1 and number <= reached_number and snapshot.get("parent-snapshot-id") is not None:
+            actions.append(add_placeholder(number - 1))
         actions.append(_add({**snapshot, **rows}))
-        reached = number
-    ending = numbered(last)
-    bare_ids = sorted(snapshot["snapshot-id"] for snapshot in bare)
-    return actions, [ending, {"action": "remove-snapshots", "snapshot-ids": bare_ids}]
+        reached_number = number
+    set_reached_number = add_placeholder(last)
+    ids = sorted(snapshot["snapshot-id"] for snapshot in placeholders)
+    return actions, [set_reached_number, {"action": "remove-snapshots", "snapshot-ids": ids}]
 
 
-def _place(snapshot: Mapping[str, Any]) -> tuple[int, int]:
+def _commit_order(snapshot: Mapping[str, Any]) -> tuple[int, int]:
     return (snapshot.get("sequence-number") or 0, snapshot["timestamp-ms"])
 
 
