@@ -15,6 +15,14 @@ from icewright.ports.views import TrendStep
 
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 _TENS = 10
+_UNITS: Mapping[TrendStep, tuple[str, str]] = {  # of Vega-Lite: its time unit, and the format of labels
+    TrendStep.DAY: ("utcyearmonthdate", "%d %b"),
+    TrendStep.HOUR: ("utcyearmonthdatehours", "%H:%M"),
+    TrendStep.MINUTE: ("utcyearmonthdatehoursminutes", "%H:%M"),
+}
+_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
+_HEALTH_SCALE: Mapping[str, Any] = {"scale": {"domain": [0, 100]}, "axis": {"tickCount": 5}}
+_INTEGER_AXIS = {"tickMinStep": 1, "format": ",d"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +57,7 @@ def bars(counts: Iterable[tuple[str, int]], urls: Sequence[str] = (), tones: Seq
 
 
 def health(tens: Sequence[int], unknown: int) -> list[Bar]:
-    """Return the bars of tables by health, with unknown health apart."""
+    """Return the bars of tables by health in tens, and a last bar of those whose health is unknown."""
     labels = [f"{ten * 10}\u2013{100 if ten == _TENS - 1 else ten * 10 + 9}" for ten in range(_TENS)]
     tones = ["bad"] * 5 + ["warn"] * 3 + ["good"] * 2 + ["calm"]
     counted = [*zip(labels, tens or [0] * _TENS, strict=True), ("none", unknown)]
@@ -57,22 +65,22 @@ def health(tens: Sequence[int], unknown: int) -> list[Bar]:
     return bars(counted, urls, tones)
 
 
-def total(points: Sequence[models.TrendStepSums]) -> models.Saved:
+def total_savings(points: Sequence[models.TrendStepSums]) -> models.Saved:
     """Return the sums over all steps of a trend."""
     names = models.Saved.model_fields
     return models.Saved(**{name: sum(getattr(point.saved, name) for point in points) for name in names})
 
 
-def spend(trend: models.Trend, now: datetime, words: str) -> Chart | None:
+def spend(trend: models.Trend, now: datetime, period: str) -> Chart | None:
     """Return the chart of GB-hours by step and pool, None without spending."""
     sums: dict[tuple[datetime, str], float] = {}
     for point in trend.points:
         key = point.at, point.pool or "service"
         sums[key] = sums.get(key, 0.0) + point.saved.gb_hours
-    return _bars(sums, trend, now, f"Cost per {trend.step}, the last {words}", ("pool", "GB-hours"))
+    return _bars(sums, trend, now, f"Cost per {trend.step}, the last {period}", ("pool", "GB-hours"))
 
 
-def removed(trend: models.Trend, now: datetime, words: str) -> Chart | None:
+def removed(trend: models.Trend, now: datetime, period: str) -> Chart | None:
     """Return the chart of what runs removed by step and kind, None where they removed nothing."""
     sums: dict[tuple[datetime, str], float] = {}
     for point in trend.points:
@@ -82,10 +90,10 @@ def removed(trend: models.Trend, now: datetime, words: str) -> Chart | None:
             ("files deleted", point.saved.deleted_files),
         ):
             sums[point.at, kind] = sums.get((point.at, kind), 0) + number
-    return _bars(sums, trend, now, f"Removed per {trend.step}, the last {words}", ("kind", "number"), stacked=False)
+    return _bars(sums, trend, now, f"Removed per {trend.step}, the last {period}", ("kind", "number"), stacked=False)
 
 
-def health_and_files(trend: models.Trend, now: datetime, words: str) -> list[Chart]:
+def health_and_files(trend: models.Trend, now: datetime, period: str) -> list[Chart]:
     """Return charts of health and of data files by day, none before the second day."""
     days = list(trend.health)
     if len({day.day for day in days} | {now.date()}) < 2:  # noqa: PLR2004 - a line has two ends
@@ -95,29 +103,29 @@ def health_and_files(trend: models.Trend, now: datetime, words: str) -> list[Cha
     number = days[-1].tables
     of_tables = "" if number == 1 else f", the mean of {number} tables"
     return [
-        _line(
-            f"Health by day, the last {words}{of_tables}",
+        _daily_line(
+            f"Health by day, the last {period}{of_tables}",
             [(day.day, round(day.health, 1)) for day in days],
             "health",
-            _HEALTH,
+            _HEALTH_SCALE,
         ),
-        _line(
-            f"Data files by day, the last {words}",
+        _daily_line(
+            f"Data files by day, the last {period}",
             [(day.day, day.files) for day in days],
             "data files",
-            {"axis": _WHOLE},
+            {"axis": _INTEGER_AXIS},
         ),
     ]
 
 
-def _line(title: str, points: Sequence[tuple[date, float]], name: str, vertical: Mapping[str, Any]) -> Chart:
-    """Return a chart of what was so from each day to the next."""
+def _daily_line(title: str, points: Sequence[tuple[date, float]], name: str, vertical: Mapping[str, Any]) -> Chart:
+    """Return the chart of a value by day, as a line that is level until the next day."""
     steps = [(day.isoformat(), value) for day, value in points]
-    spec = _steps(steps, points[-1][0] - points[0][0], {"title": name, **vertical})
+    spec = _step_line(steps, points[-1][0] - points[0][0], {"title": name, **vertical})
     return Chart(title, spec, ("day (UTC)", name), tuple(points))
 
 
-def _steps(points: Sequence[tuple[str, float]], span: timedelta, vertical: Mapping[str, Any]) -> str:
+def _step_line(points: Sequence[tuple[str, float]], span: timedelta, vertical: Mapping[str, Any]) -> str:
     """Return the specification of a line whose values last from each written time to the next."""
     return _spec(
         [{"at": at, "value": value} for at, value in points],
@@ -145,7 +153,7 @@ def _bars(
     *,
     stacked: bool = True,
 ) -> Chart | None:
-    """Return a chart of bars for each step, of kinds that add up or stand beside one another; None without sums."""
+    """Return the chart of a bar for each step and kind, stacked or side by side; None where all sums are 0."""
     if not any(sums.values()):
         return None
     steps = [trend.since]
@@ -172,22 +180,12 @@ def _bars(
         },
         height=150,
     )
-    shown = tuple((_written(at, trend.step), kind, number) for at, kind, number in rows if number)
+    shown = tuple((_step_label(at, trend.step), kind, number) for at, kind, number in rows if number)
     return Chart(title, spec, (f"{trend.step} (UTC)", *names), shown)
 
 
-def _written(at: datetime, step: TrendStep) -> str:
+def _step_label(at: datetime, step: TrendStep) -> str:
     return f"{at:%Y-%m-%d}" if step is TrendStep.DAY else f"{at:%Y-%m-%d %H:%M}"
-
-
-_UNITS: Mapping[TrendStep, tuple[str, str]] = {  # of Vega-Lite: its time unit, and the format of labels
-    TrendStep.DAY: ("utcyearmonthdate", "%d %b"),
-    TrendStep.HOUR: ("utcyearmonthdatehours", "%H:%M"),
-    TrendStep.MINUTE: ("utcyearmonthdatehoursminutes", "%H:%M"),
-}
-_HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
-_HEALTH: Mapping[str, Any] = {"scale": {"domain": [0, 100]}, "axis": {"tickCount": 5}}
-_WHOLE = {"tickMinStep": 1, "format": ",d"}  # numbers of files
 
 
 def file_history(runs: Sequence[models.Run]) -> Chart | None:
@@ -200,14 +198,14 @@ def file_history(runs: Sequence[models.Run]) -> Chart | None:
     if len(runs) < 2:  # noqa: PLR2004 - a line has two ends
         return None
     span = max(run.finished for run in runs) - min(run.started for run in runs)
-    spec = _steps([(at, files) for at, _, files in points], span, {"title": "data files", "axis": _WHOLE})
+    spec = _step_line([(at, files) for at, _, files in points], span, {"title": "data files", "axis": _INTEGER_AXIS})
     return Chart(
         "Data files, before and after each run", spec, ("time (UTC)", "operation", "data files"), tuple(points)
     )
 
 
 def _time_axis(span: timedelta) -> Mapping[str, Any]:
-    """Return the axis of a stretch of time: labels whose neighbours differ, and that say minute or day in full."""
+    """Return a time axis whose labels are fine enough to differ from one to the next."""
     short = "%H:%M:%S" if span < _HOUR / 6 else "%H:%M"
     return {"format": short if span < _DAY else "%d %b", "labelOverlap": True, "tickCount": 6}
 
@@ -242,10 +240,13 @@ def costs(runs: Sequence[models.Run]) -> Chart | None:
     }
     base = {"$schema": _SCHEMA, "width": "container", "height": 160, "data": {"values": values}}
     spec = json.dumps(base | {"layer": [line, points]})
-    found = Counter(closeness({"gb_hours": real, "gb_hours_predicted": predicted}) for _, predicted, real in pairs)
-    judged = found["near"] + found["far"]
+    closeness_counts = Counter(
+        closeness({"gb_hours": real, "gb_hours_predicted": predicted}) for _, predicted, real in pairs
+    )
+    judged = closeness_counts["near"] + closeness_counts["far"]
     title = "What runs cost, against what was predicted" + (
-        f": {found['near']} of {judged} within 2x" + f", {found['small']} too small to judge" * bool(found["small"])
+        f": {closeness_counts['near']} of {judged} within 2x"
+        + f", {closeness_counts['small']} too small to judge" * bool(closeness_counts["small"])
         if judged
         else ""
     )

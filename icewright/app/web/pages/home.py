@@ -47,13 +47,12 @@ class Step:
 def home(caller: Reader) -> Response:
     """Render the overview of all catalogs."""
     context = _context(caller)
-    found: models.Trend = context["trend"]
-    now = caller.runtime.clock.now()
-    words = context["range"].words
+    trend: models.Trend = context["trend"]
+    now, period = caller.runtime.clock.now(), context["range"].words
     drawn = [
-        *charts.health_and_files(found, now, words),
-        charts.spend(found, now, words),
-        charts.removed(found, now, words),
+        *charts.health_and_files(trend, now, period),
+        charts.spend(trend, now, period),
+        charts.removed(trend, now, period),
     ]
     live = with_query("/live/overview", {"range": context["range"], "catalog": context["catalog"]})
     ranges = [(choice, with_query("/", {"range": choice, "catalog": context["catalog"]})) for choice in TimeRange]
@@ -84,7 +83,7 @@ def _context(caller: Caller) -> dict[str, Any]:
         "catalog": catalog,
         "catalogs": catalogs,
         "trend": trend,
-        "saved": charts.total(trend.points),
+        "saved": charts.total_savings(trend.points),
         "funnel": _funnel(overview),
         "states": [(name, overview.states[name]) for name in _STATES if overview.states.get(name)],
         "health": charts.health(overview.health, overview.health_unknown),
