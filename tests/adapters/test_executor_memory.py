@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from icewright.adapters.engines.spark.classic import overhead, shortage
+from icewright.adapters.engines.spark.classic import memory_overhead, memory_shortage
 
 YARN, K8S = "yarn", "k8s://https://kubernetes.default.svc:443"
 OVERHEAD, PYTHON, FACTOR = (
@@ -36,7 +36,7 @@ CORES = "spark.executor.cores"
 )
 def test_each_task_has_its_memory(master: str, conf: Mapping[str, str], asked: str | None, short: bool) -> None:
     """Overhead is asked for where containers are bounded and nobody set it; too little of it has a remedy."""
-    assert overhead(master, conf).get(OVERHEAD) == asked
-    found = shortage(master, conf)
+    assert memory_overhead(master, conf).get(OVERHEAD) == asked
+    found = memory_shortage(master, conf)
     assert (found is not None) is short
     assert found is None or f"set {OVERHEAD} to" in found

@@ -317,7 +317,7 @@ def test_many_tables_at_once(
 
 def test_the_user_interface_of_spark_names_the_job(spark_pool: SparkPool) -> None:
     """Spark jobs are described by the job's id while it runs, and no longer."""
-    with spark_pool.application().marked("20261126-001234-0a1b2c3d-1") as session:
+    with spark_pool.application().tagged("20261126-001234-0a1b2c3d-1") as session:
         described = session.sparkContext.getLocalProperty
         assert described("spark.job.description") == "Icewright 20261126-001234-0a1b2c3d-1"
     assert described("spark.job.description") is None

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _OVERHEAD, _PYTHON = "spark.executor.memoryOverhead", "spark.executor.pyspark.memory"
 _FACTORS = ("spark.executor.memoryOverheadFactor", "spark.kubernetes.memoryOverheadFactor")
-_JVM_MB = 384  # that Spark reckons with at least
+_JVM_OVERHEAD_MB = 384  # Spark's own least overhead
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)b?", re.IGNORECASE)
 _MEGABYTES = {"k": 2.0**-10, "m": 1.0, "g": 2.0**10, "t": 2.0**20}
 _DEFAULTS = {
@@ -45,21 +45,21 @@ _BYTE = 2.0**-20  # in MiB
 _SECONDS_TO_END = 30
 
 
-def overhead(master: str, conf: Mapping[str, str]) -> dict[str, str]:
+def memory_overhead(master: str, conf: Mapping[str, str]) -> dict[str, str]:
     """Return the setting that gives each task `compact.task_memory_mb`; nothing where the pool sets memory itself.
 
     YARN and Kubernetes end a container that takes more than its heap and its overhead: 384 MB by Spark's default.
     """
     if not _in_containers(master) or any(name in conf for name in (_OVERHEAD, _PYTHON, *_FACTORS)):
         return {}
-    return {_OVERHEAD: f"{_needed(conf)}m"}
+    return {_OVERHEAD: f"{_needed_mb(conf)}m"}
 
 
-def shortage(master: str, conf: Mapping[str, str]) -> str | None:
+def memory_shortage(master: str, conf: Mapping[str, str]) -> str | None:
     """Return why the pool's settings may end its executors, with the remedy; None when they do not."""
-    if not _in_containers(master) or _OVERHEAD in overhead(master, conf):
+    if not _in_containers(master) or _OVERHEAD in memory_overhead(master, conf):
         return None
-    given, needed = _beside_heap(conf), _needed(conf)
+    given, needed = _beside_heap_mb(conf), _needed_mb(conf)
     if given >= needed:
         return None
     return (
@@ -68,12 +68,12 @@ def shortage(master: str, conf: Mapping[str, str]) -> str | None:
     )
 
 
-def _beside_heap(conf: Mapping[str, str]) -> float:
+def _beside_heap_mb(conf: Mapping[str, str]) -> float:
     """Return the MB that the container of an executor has beside its heap."""
     given = sum(megabytes(conf[name]) or 0.0 for name in (_OVERHEAD, _PYTHON) if name in conf)
     if _OVERHEAD not in conf:
         factor = next((float(conf[name]) for name in _FACTORS if name in conf), 0.1)
-        given += max(_JVM_MB, factor * (megabytes(conf.get("spark.executor.memory", "1g")) or 0.0))
+        given += max(_JVM_OVERHEAD_MB, factor * (megabytes(conf.get("spark.executor.memory", "1g")) or 0.0))
     return given
 
 
@@ -81,8 +81,8 @@ def _in_containers(master: str) -> bool:
     return master.startswith(("yarn", "k8s:"))
 
 
-def _needed(conf: Mapping[str, str]) -> int:
-    return _JVM_MB + _tasks(conf) * TASK_MEMORY.default
+def _needed_mb(conf: Mapping[str, str]) -> int:
+    return _JVM_OVERHEAD_MB + _tasks(conf) * TASK_MEMORY.default
 
 
 def _tasks(conf: Mapping[str, str]) -> int:
@@ -91,7 +91,7 @@ def _tasks(conf: Mapping[str, str]) -> int:
 
 
 def megabytes(text: str, bare: float = 1.0) -> float | None:
-    """Return a size as Spark's settings have it, in MiB; `bare` is that of a number without a unit. None for others."""
+    """Return the MiB of a size in Spark's notation, such as `512m`, None for other text; `bare` is the default unit."""
     match = _SIZE.fullmatch(text.strip())
     return int(match[1]) * _MEGABYTES.get(match[2].lower(), bare) if match else None
 
@@ -127,7 +127,7 @@ class ClassicApplication:
             "spark.master": master,
             "spark.jars.packages": ",".join(sorted(set(packages))),
             **_DEFAULTS,
-            **(_LOCAL if local else overhead(master, conf)),
+            **(_LOCAL if local else memory_overhead(master, conf)),
             **(_DAEMON if local and python == sys.executable else {}),  # another Python may not have the module
             **conf,
         }
@@ -149,7 +149,7 @@ class ClassicApplication:
                 self._gateway.shutdown()
                 self._end()
             raise EngineUnavailable(
-                f"Spark could not be started for pool {name} (master {master}): {_last_words(log)}. "
+                f"Spark could not be started for pool {name} (master {master}): {_failure_line(log)}. "
                 f"The whole log is in {log}"
             ) from error
         self._context.setLogLevel("WARN")
@@ -170,7 +170,7 @@ class ClassicApplication:
         """Return Spark's id of the application."""
         return self._context.applicationId
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Return whether the JVM runs and its context is active: a cluster may drop the application."""
         from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
 
@@ -182,14 +182,14 @@ class ClassicApplication:
             return False
 
     @contextlib.contextmanager
-    def marked(self, tag: str) -> Iterator[SparkSession]:
+    def tagged(self, tag: str) -> Iterator[SparkSession]:
         """Return the session, with the tag on the jobs of this thread and of threads that a procedure starts."""
         self._context.addJobTag(tag)
         self._context.setJobDescription(f"Icewright {tag}")
         try:
             yield self._session
         finally:
-            if self.alive():
+            if self.is_alive():
                 self._context.removeJobTag(tag)
                 self._context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type] # None unsets it
 
@@ -200,7 +200,7 @@ class ClassicApplication:
         with contextlib.suppress(Py4JError, OSError):
             self._context.cancelJobsWithTag(tag)
 
-    def quiet(self, tag: str) -> bool:
+    def is_idle(self, tag: str) -> bool:
         """Return whether no task of the tagged stages is active."""
         from py4j.protocol import Py4JError  # noqa: PLC0415
 
@@ -210,28 +210,28 @@ class ClassicApplication:
             return True
 
     def gb_hours(self, tag: str) -> float:
-        """Return the tasks' run time times the share of an executor's memory that a core has."""
+        """Return the run time of tasks, times the memory of an executor per core."""
         milliseconds = sum(stage.executorRunTime() for stage in self._stages(tag))
         return cost.gb_hours(milliseconds / 1000, self._memory_of_a_core())
 
     def rows_read(self, tag: str) -> int:
         """Return the rows that came out of scans, without those of files and row groups that Iceberg skipped."""
-        self._scala.listenerBus().waitUntilEmpty()  # the figures of the last tasks are on their way
+        self._scala.listenerBus().waitUntilEmpty()  # the counts of the last tasks arrive late
         return sum(stage.inputRecords() for stage in self._stages(tag))
 
     def memory_gb(self) -> float | None:
-        """Return the memory that the driver and the executors of now reserve, with what is beside their heap."""
+        """Return the memory that the driver and the current executors reserve, with what is beside their heap."""
         from py4j.protocol import Py4JError  # noqa: PLC0415
 
         try:
             if self._master.startswith("local"):
                 return self._driver_memory
-            listed = _listed(self._scala.statusStore().executorList(True))
+            listed = _items(self._scala.statusStore().executorList(True))
         except (Py4JError, OSError):  # it died just now
             return None
         executor = _gigabytes(self._settings.get("spark.executor.memory", "1g"))
         if _in_containers(self._master):
-            executor += _beside_heap(self._settings) / 1024
+            executor += _beside_heap_mb(self._settings) / 1024
         executors = sum(bool(one.id() != "driver") for one in listed)
         return self._driver_memory + executor * executors
 
@@ -243,8 +243,8 @@ class ClassicApplication:
     def _driver_memory(self) -> float:
         return _gigabytes(self._setting("spark.driver.memory", "1g"))
 
-    def trouble(self, tag: str) -> str | None:
-        """Return why a stage failed: with partial progress the procedure hides it."""
+    def failure_reason(self, tag: str) -> str | None:
+        """Return why a stage failed, which the procedure hides when it commits partial progress."""
         reasons = (stage.failureReason() for stage in self._stages(tag))
         return next((str(reason.get()) for reason in reasons if reason.isDefined()), None)
 
@@ -253,7 +253,7 @@ class ClassicApplication:
         from py4j.protocol import Py4JError  # noqa: PLC0415
 
         cores = active = pending = 0
-        with contextlib.suppress(Py4JError, OSError):  # it died just now: the next job sees to that
+        with contextlib.suppress(Py4JError, OSError):  # it died just now, which the next job handles
             cores = self._context.defaultParallelism
             tracker = self._context.statusTracker()
             for stage in filter(None, map(tracker.getStageInfo, tracker.getActiveStageIds())):
@@ -267,7 +267,7 @@ class ClassicApplication:
 
     def stop(self) -> None:
         """Stop the JVM if it still runs."""
-        if self.alive():
+        if self.is_alive():
             self._session.stop()
             self._gateway.shutdown()
         self._end()
@@ -297,7 +297,7 @@ class ClassicApplication:
 
         store = self._scala.statusStore()
         for job in self._scala.statusTracker().getJobIdsForTag(tag):
-            for number in _listed(store.job(job).stageIds()):
+            for number in _items(store.job(job).stageIds()):
                 with contextlib.suppress(Py4JJavaError):
                     yield store.lastStageAttempt(number)
 
@@ -306,7 +306,7 @@ class ClassicApplication:
         if self._master.startswith("local"):
             return self._local_memory_of_a_core
         cores: list[int] = [
-            e.totalCores() for e in _listed(self._scala.statusStore().executorList(True)) if e.totalCores()
+            e.totalCores() for e in _items(self._scala.statusStore().executorList(True)) if e.totalCores()
         ]
         return _gigabytes(self._setting("spark.executor.memory", "1g")) / max([1, *cores])
 
@@ -319,7 +319,7 @@ class ClassicApplication:
         return str(self._scala.getConf().get(name, default))
 
 
-def _listed(sequence: Any) -> list[Any]:  # noqa: ANN401 - a Scala Seq
+def _items(sequence: Any) -> list[Any]:  # noqa: ANN401 - a Scala Seq
     return [sequence.apply(number) for number in range(sequence.size())]
 
 
@@ -363,7 +363,7 @@ def _environment(**variables: str) -> Iterator[None]:
                 os.environ[name] = value  # noqa: TID251
 
 
-def _last_words(log: Path) -> str:
+def _failure_line(log: Path) -> str:
     """Return the line of the log that most likely states why the JVM ended."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()[-200:]

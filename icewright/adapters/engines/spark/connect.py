@@ -36,7 +36,7 @@ class ConnectApplication:
         self._conf = {**conf, **catalog_conf}
         self._of_jobs: dict[str, Any] = {}
         self._tasks: dict[str, tuple[int, int, int]] = {}  # by tag, as the server last reported them
-        if not self.alive():  # checked first: Spark's client would retry for more than ten minutes
+        if not self.is_alive():  # checked first: Spark's client would retry for more than ten minutes
             raise EngineUnavailable(f"pool {name}: nothing answers at {remote}; start the Spark Connect server")
         self._session = self._opened()
         self._app_id = str(self._session.conf.get("spark.app.id"))
@@ -52,7 +52,7 @@ class ConnectApplication:
         """Return the id of the Spark application behind the server."""
         return self._app_id
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Return whether something listens at the address."""
         address = urlsplit(self._remote)
         try:
@@ -63,7 +63,7 @@ class ConnectApplication:
             return False
 
     @contextlib.contextmanager
-    def marked(self, tag: str) -> Iterator[SparkSession]:
+    def tagged(self, tag: str) -> Iterator[SparkSession]:
         """Open a session for a job, whose work the tag can interrupt."""
         session = self._of_jobs[tag] = self._opened()
         session.client.register_progress_handler(partial(self._progressed, tag))
@@ -72,18 +72,18 @@ class ConnectApplication:
         finally:
             del self._of_jobs[tag]
             self._tasks.pop(tag, None)
-            if self.alive():
+            if self.is_alive():
                 session.stop()
 
     def cancel(self, tag: str) -> None:
         """Interrupt everything in the job's session."""
         from pyspark.errors import PySparkException
 
-        if (session := self._of_jobs.get(tag)) is not None and self.alive():
+        if (session := self._of_jobs.get(tag)) is not None and self.is_alive():
             with contextlib.suppress(PySparkException, UserWarning):  # a warning where warnings are errors
                 session.interruptAll()
 
-    def quiet(self, tag: str) -> bool:  # noqa: ARG002
+    def is_idle(self, tag: str) -> bool:  # noqa: ARG002
         """Return True: a Connect server does not report its tasks."""
         return True
 
@@ -100,8 +100,8 @@ class ConnectApplication:
         """Return 0: a Connect server does not report what it reserves."""
         return 0.0
 
-    def trouble(self, tag: str) -> str:  # noqa: ARG002
-        """Return None: a Connect server does not report why tasks failed."""
+    def failure_reason(self, tag: str) -> str:  # noqa: ARG002
+        """Return where to look: a Connect server does not report why tasks failed."""
         return "the log of the Connect server says why"
 
     def tasks(self) -> None:
@@ -123,7 +123,7 @@ class ConnectApplication:
 
     def stop(self) -> None:
         """Close the sessions; the server continues."""
-        if self.alive():
+        if self.is_alive():
             self._session.stop()
 
     def _opened(self) -> Any:  # noqa: ANN401 - the remote twin of SparkSession

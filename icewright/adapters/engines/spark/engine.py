@@ -150,7 +150,7 @@ class SparkEngine:
                 session, table, step, request.job_id, request.check, request.on_progress, self.rewritten
             )
             done = rewrite.run()
-            answer = StepResult((done.row,), trouble="; ".join(done.failures[:_SHOWN]) or None, notes=done.notes)
+            answer = StepResult((done.row,), failure_reason="; ".join(done.failures[:_SHOWN]) or None, notes=done.notes)
             if done.unsupported:
                 return _fall_back_to_spark(step, done.unsupported, answer, by_spark, session)
             return answer
@@ -298,9 +298,9 @@ def _nothing_done(base: TableMetadata, answer: StepResult, done: Effect) -> Icew
     failed = sum(int(row.get("failed_data_files_count") or 0) for row in answer.rows)
     if not failed or done.removed:
         return None
-    if answer.trouble is None:
+    if answer.failure_reason is None:
         return CommitConflict(f"{base.ref}: writers committed in between: none of {failed} data files was rewritten")
-    return statement_failure(f"{base.ref}: none of {failed} data files could be rewritten", answer.trouble)
+    return statement_failure(f"{base.ref}: none of {failed} data files could be rewritten", answer.failure_reason)
 
 
 def _translated_error(base: TableMetadata, error: Exception) -> Exception:

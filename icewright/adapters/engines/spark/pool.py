@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from icewright.adapters.engines.arrow.executors import environment_mismatch
 from icewright.adapters.engines.failures import is_away, root_cause
-from icewright.adapters.engines.spark.classic import ClassicApplication, shortage
+from icewright.adapters.engines.spark.classic import ClassicApplication, memory_shortage
 from icewright.adapters.engines.spark.connect import ConnectApplication
 from icewright.adapters.engines.spark.java import java_home
 from icewright.adapters.engines.spark.reservation import Charge, Reservation
@@ -42,16 +42,16 @@ class SparkApplication(Protocol):
     def app_id(self) -> str:
         """Return the application's id, which Iceberg writes into snapshot summaries as `app-id`."""
 
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Return whether the application accepts statements."""
 
-    def marked(self, tag: str) -> AbstractContextManager[SparkSession]:
+    def tagged(self, tag: str) -> AbstractContextManager[SparkSession]:
         """Return a session for the statements of one job; `cancel` and `gb_hours` find them by the tag."""
 
     def cancel(self, tag: str) -> None:
         """Cancel the tagged work that runs now. Never raises: a dead application runs nothing."""
 
-    def quiet(self, tag: str) -> bool:
+    def is_idle(self, tag: str) -> bool:
         """Return whether no tagged task is active; a cancelled task continues for some seconds."""
 
     def gb_hours(self, tag: str) -> float | None:
@@ -66,7 +66,7 @@ class SparkApplication(Protocol):
     def driver_gb(self) -> float:
         """Return the driver's part of that memory; 0 if unknown."""
 
-    def trouble(self, tag: str) -> str | None:
+    def failure_reason(self, tag: str) -> str | None:
         """Return why tagged tasks failed; None if none did."""
 
     def tasks(self) -> tuple[int, int, int] | None:
@@ -143,7 +143,7 @@ class StepResult:
     charge: Charge | None = None  # what the application reserved for the job; None: Spark does not report it
     used_gb_hours: float | None = None  # that tasks used of it
     rows_read: int | None = None  # by scans, where that was asked for and Spark reports it
-    trouble: str | None = None  # why tasks failed, when files could not be rewritten
+    failure_reason: str | None = None  # why tasks failed, when files could not be rewritten
     notes: tuple[str, ...] = ()
 
 
@@ -192,7 +192,7 @@ class SparkPool:
     def application(self) -> SparkApplication:
         """Return the running application, started if there is none. Raises `EngineUnavailable`."""
         with self._lock:
-            if self._application is not None and not self._application.alive():
+            if self._application is not None and not self._application.is_alive():
                 self._application.stop()
                 self._application = None
                 self.reserved.ended()
@@ -224,15 +224,17 @@ class SparkPool:
             tasks = partial(application.job_tasks, tag)
             with _quiet_after_failure(application, tag), watched(check, cancel, self.look_seconds, tasks):
                 try:
-                    with application.marked(tag) as session, self.reserved.job(application.memory_gb) as charged:
+                    with application.tagged(tag) as session, self.reserved.job(application.memory_gb) as charged:
                         answer = work(session)
                         failed = any(row.get(_FAILED) for row in answer.rows)
-                        trouble = answer.trouble or (application.trouble(tag) if failed else None)
+                        failure_reason = answer.failure_reason or (application.failure_reason(tag) if failed else None)
                         used = application.gb_hours(tag)
                         rows = application.rows_read(tag) if count_rows else None
-                        return replace(answer, charge=charged(), used_gb_hours=used, rows_read=rows, trouble=trouble)
+                        return replace(
+                            answer, charge=charged(), used_gb_hours=used, rows_read=rows, failure_reason=failure_reason
+                        )
                 except (PySparkException, Py4JError, OSError) as error:
-                    if is_away(str(error)) or not application.alive():
+                    if is_away(str(error)) or not application.is_alive():
                         raise EngineUnavailable(f"Spark died while it worked: {root_cause(str(error))}") from error
                     raise StatementFailed(str(error)) from error
 
@@ -263,7 +265,7 @@ class SparkPool:
 
     def short_of_memory(self) -> str | None:
         """Return why the pool's settings leave too little memory to Python tasks; None when they do not."""
-        return None if self.remote is not None else shortage(self.master, self.conf)
+        return None if self.remote is not None else memory_shortage(self.master, self.conf)
 
     def stop(self) -> None:
         """Stop the application if it runs."""
@@ -318,7 +320,7 @@ class SparkPool:
         Returns None while nothing runs, and where Spark does not report its tasks.
         """
         application = self._application
-        tasks = application.tasks() if application is not None and application.alive() else None
+        tasks = application.tasks() if application is not None and application.is_alive() else None
         if tasks is None:
             return None
         waited_seconds = [time.monotonic() - since for since in list(self._waiting_since.values())]
@@ -333,7 +335,7 @@ def _quiet_after_failure(application: SparkApplication, tag: str) -> Iterator[No
         yield
     except BaseException:
         end = time.monotonic() + _SECONDS_TO_QUIET
-        while not application.quiet(tag) and time.monotonic() < end:
+        while not application.is_idle(tag) and time.monotonic() < end:
             time.sleep(_POLL_SECONDS)
         raise
 
