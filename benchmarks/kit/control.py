@@ -48,7 +48,7 @@ class Control:
             result = detect(runtime, [CATALOG])
         if result.errors:
             raise RuntimeError(str(result.errors))
-        return found.answer(tables=result.tables, moved=result.moved)
+        return found.answer(tables=result.tables, moved=result.changed)
 
     def fingerprint(self) -> Answer:
         """By what a table is known to have been held against the policy as it is."""

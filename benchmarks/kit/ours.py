@@ -34,7 +34,7 @@ from icewright.core.layering import parse_settings
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
-from icewright.flow.cycle import look, run_cycle
+from icewright.flow.cycle import detect_and_evaluate, run_cycle
 from icewright.flow.detect import detect
 from icewright.flow.evaluate import evaluate_and_record, measure
 from icewright.flow.execute import execute
@@ -159,7 +159,7 @@ class Ours:
         """What a pass does before its jobs: detect, evaluate, plan; from what was kept."""
         self._copy(self.kept, self.home)
         with self._application(parse_settings("--set", knobs), fresh=False) as app, self._measured() as found:
-            look(app.runtime, ["lake"])
+            detect_and_evaluate(app.runtime, ["lake"])
             plan = plan_now(app.runtime, ["lake"])
         return found.answer(rows=[str(job.ref) for job in plan.jobs])
 

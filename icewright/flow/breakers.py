@@ -151,7 +151,7 @@ def location_of(row: TableRow | None) -> str | None:
 
 
 def _evaluate_waiting(runtime: Runtime, resource: str, now: datetime) -> None:
-    """Schedule the tables that shared resources kept from an evaluation, and those of the catalog that have moved."""
+    """Schedule the tables that shared resources kept from an evaluation, and those of the catalog that have changed."""
     waiting = [
         row.ref
         for catalog in runtime.scopes

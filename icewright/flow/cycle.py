@@ -10,7 +10,7 @@ from icewright.core.plan import Deferred, MaintenancePlan, PlannedJob
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
-from icewright.flow.detect import Detected, detect, schedule_moved
+from icewright.flow.detect import Detected, detect, schedule_changed
 from icewright.flow.evaluate import evaluate_due
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
@@ -36,7 +36,7 @@ class CycleResult:
 def run_cycle(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = False, force: bool = False) -> CycleResult:
     """Run one maintenance cycle over the given catalogs and return its result."""
     runtime.store.activity.record("scan_started", runtime.clock.now(), catalogs=list(catalogs))
-    detected, changed = look(runtime, catalogs, force=force)
+    detected, changed = detect_and_evaluate(runtime, catalogs, force=force)
     plan = plan_now(runtime, catalogs)
     due = {job.ref for job in plan.jobs} | {waiting.ref for waiting in plan.deferred}
     runtime.emit("evaluated", {"due": len(due)})
@@ -65,13 +65,15 @@ def run_cycle(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = Fals
     return result
 
 
-def look(runtime: Runtime, catalogs: Sequence[str], *, force: bool = False) -> tuple[Detected, list[TableRef]]:
-    """Detect, then evaluate the tables that moved or are scheduled; `force` ignores the evaluation cooldown."""
+def detect_and_evaluate(
+    runtime: Runtime, catalogs: Sequence[str], *, force: bool = False
+) -> tuple[Detected, list[TableRef]]:
+    """Detect, then evaluate the tables that changed or are scheduled; `force` ignores the evaluation cooldown."""
     detected = detect(runtime, catalogs)
     readable = [name for name in catalogs if name not in dict(detected.errors)]
     if force:
-        schedule_moved(runtime, readable, runtime.clock.now())
-    runtime.emit("detected", {"tables": detected.tables, "changed": detected.moved})
+        schedule_changed(runtime, readable, runtime.clock.now())
+    runtime.emit("detected", {"tables": detected.tables, "changed": detected.changed})
     return detected, evaluate_due(runtime, readable)
 
 

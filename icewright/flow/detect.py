@@ -1,4 +1,4 @@
-"""Detection: list the tables of catalogs and record which moved. A failing catalog stops no other."""
+"""Detection: list the tables of catalogs and record whose metadata changed. A failing catalog stops no other."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ _ALIVE = timedelta(minutes=1)  # since the last heartbeat of a service whose con
 
 @dataclass(frozen=True, slots=True)
 class Detected:
-    """Counts of tables in scope and of new or moved tables, and the catalogs that failed with their errors."""
+    """Counts of tables in scope and of new or changed tables, and the catalogs that failed with their errors."""
 
     tables: int
-    moved: int
+    changed: int
     errors: tuple[tuple[str, str], ...]  # catalog, error
 
 
 def detect(runtime: Runtime, catalogs: Sequence[str]) -> Detected:
-    """List the tables of the catalogs, all at the same time, and record which moved."""
+    """List the tables of the catalogs, all at the same time, and record whose metadata changed."""
     calls = CatalogCalls(_limits(runtime))
     with ThreadPoolExecutor(max(1, len(catalogs))) as lanes:
         results = list(lanes.map(lambda name: _detect_catalog(runtime, name, calls), catalogs))
     errors = tuple(error for result in results for error in result.errors)
-    return Detected(sum(result.tables for result in results), sum(result.moved for result in results), errors)
+    return Detected(sum(result.tables for result in results), sum(result.changed for result in results), errors)
 
 
 def claim_due(runtime: Runtime, busy: Container[str] = ()) -> Sequence[str]:
@@ -60,8 +60,8 @@ def claim_due(runtime: Runtime, busy: Container[str] = ()) -> Sequence[str]:
 class DetectionLanes:
     """Lists due catalogs, each in a thread of its own, so that a catalog that hangs holds up no other."""
 
-    def __init__(self, runtime: Runtime, on_moved: Callable[[], None]) -> None:
-        self._runtime, self._on_moved = runtime, on_moved
+    def __init__(self, runtime: Runtime, on_changed: Callable[[], None]) -> None:
+        self._runtime, self._on_changed = runtime, on_changed
         self._lanes: dict[str, threading.Thread] = {}
         self._errors: deque[Exception] = deque()
 
@@ -70,7 +70,7 @@ class DetectionLanes:
         return CatalogCalls(_limits(self._runtime))  # reads the store, which may be away when the service starts
 
     def due(self) -> int:
-        """Start a lane for each due catalog that has none; return 0, as `on_moved` reports tables that moved.
+        """Start a lane for each due catalog that has none; return 0, as `on_changed` reports changed tables.
 
         Raises what a lane could not record, such as `StoreUnavailable`.
         """
@@ -88,8 +88,8 @@ class DetectionLanes:
         began = self._runtime.clock.now()
         try:
             detected = _detect_catalog(self._runtime, name, calls)
-            if detected.moved:
-                self._on_moved()
+            if detected.changed:
+                self._on_changed()
                 _record_scan(self._runtime, name, detected, began)
         except Exception as error:  # noqa: BLE001 - raised again by the loop
             self._errors.append(error)
@@ -100,12 +100,12 @@ def _limits(runtime: Runtime) -> dict[str, timedelta]:
 
 
 def _detect_catalog(runtime: Runtime, name: str, calls: CatalogCalls) -> Detected:
-    """List one catalog and record which of its tables moved; a failure is recorded and opens the catalog's breaker."""
+    """List one catalog and record its changed tables; a failure is recorded and counts for the catalog's breaker."""
     scope, began = runtime.scopes[name], runtime.clock.now()
     try:
         pointers = _list_tables(runtime, name, calls)
         tables, now = runtime.store.tables, runtime.clock.now()
-        moved = runtime.retry_idempotent(partial(tables.record_listing, name, pointers, now))
+        changed = runtime.retry_idempotent(partial(tables.record_listing, name, pointers, now))
         _apply_policy(runtime, name)
         now = runtime.clock.now()
         runtime.retry_idempotent(partial(runtime.store.catalogs.record_read, name, began, now, now + scope.interval))
@@ -123,16 +123,16 @@ def _detect_catalog(runtime: Runtime, name: str, calls: CatalogCalls) -> Detecte
         if not is_own_limit(error):
             record_failure(runtime, f"catalog {name}", "", str(error))
         return Detected(0, 0, ((name, str(error)),))
-    return Detected(sum(scope.contains(pointer.ref) for pointer in pointers), moved, ())
+    return Detected(sum(scope.contains(pointer.ref) for pointer in pointers), changed, ())
 
 
 def _record_scan(runtime: Runtime, name: str, detected: Detected, began: datetime) -> None:
-    """Record a listing that found moved tables; the others, thousands a day, leave no events."""
+    """Record a listing that found changed tables; the others, thousands a day, leave no events."""
     due = len(runtime.store.planning.candidates([name]))
     active = runtime.store.planning.usage(began).active
     running = sum(job.ref.catalog == name for job in active)
     runtime.store.activity.record("scan_started", began, catalogs=[name])
-    counts: dict[str, Any] = {"tables": detected.tables, "changed": detected.moved, "due": due, "run": running}
+    counts: dict[str, Any] = {"tables": detected.tables, "changed": detected.changed, "due": due, "run": running}
     runtime.store.activity.record("scan_finished", runtime.clock.now(), catalogs=[name], **counts)
 
 
@@ -173,7 +173,7 @@ def _apply_policy(runtime: Runtime, name: str) -> None:
         return
     rows = [row for row in runtime.store.tables.list(name) if not row.dropped and scope.contains(row.ref)]
     changed = [
-        row.ref  # one that has no time to be looked at was out of scope until now
+        row.ref  # one without a time for its evaluation was out of scope until now
         for row in rows
         if row.evaluate_at is None or row.policy != policy.knobs_for(row.ref, None).fingerprint
     ]
@@ -191,8 +191,8 @@ def _configurations_of_others(runtime: Runtime, name: str) -> set[str]:
     }
 
 
-def schedule_moved(runtime: Runtime, names: Sequence[str], now: datetime) -> None:
-    """Schedule all moved tables for evaluation now, past the evaluation cooldown."""
+def schedule_changed(runtime: Runtime, names: Sequence[str], now: datetime) -> None:
+    """Schedule all changed tables for evaluation now, past the evaluation cooldown."""
     for name in names:
         rows = [row for row in runtime.store.tables.list(name) if not row.dropped]
         runtime.store.tables.schedule_evaluation(

@@ -12,7 +12,7 @@ from pyiceberg.table import StaticTable, Table
 
 from icewright.core.paths import local_path
 from icewright.core.policy import Operation
-from icewright.flow.cycle import look
+from icewright.flow.cycle import detect_and_evaluate
 from tests.cases.test_open_world import ROWS, elsewhere, later, quickly_located, reads
 from tests.cases.workspace import EXPIRE, NAME, ORPHANS, Workspace, edit, quickly
 
@@ -66,7 +66,7 @@ def test_files_borrowed_and_replaced_since_the_last_evaluation(workspace: Worksp
     """What a tag of the borrower holds stays, although no evaluation has seen it and the head reads other files."""
     source, other, borrowed = source_and_borrower(workspace)
     other.append(ROWS)
-    look(workspace.app.runtime, ["lake", "pond"], force=True)
+    detect_and_evaluate(workspace.app.runtime, ["lake", "pond"], force=True)
     other.add_files(borrowed)
     other.manage_snapshots().create_tag(other.snapshots()[-1].snapshot_id, "keep").commit()
     other.overwrite(ROWS)
@@ -86,13 +86,13 @@ def test_files_borrowed_and_replaced_between_two_evaluations(workspace: Workspac
     other = shift(other, 48) if how == "ahead before" else other
     if how != "ahead before":
         other.append(ROWS)
-    look(workspace.app.runtime, ["lake", "pond"], force=True)
+    detect_and_evaluate(workspace.app.runtime, ["lake", "pond"], force=True)
     other.add_files(borrowed)
     other = shift(other, -5) if how == "behind" else other
     if how == "tag":
         other.manage_snapshots().create_tag(other.snapshots()[-1].snapshot_id, "keep").commit()
     other.overwrite(ROWS)
-    look(workspace.app.runtime, ["lake", "pond"], force=True)
+    detect_and_evaluate(workspace.app.runtime, ["lake", "pond"], force=True)
     source.overwrite(ROWS)
     later(workspace)
     expire_and_clean(workspace, "sales.source")
@@ -139,7 +139,7 @@ def test_a_clone_that_cannot_be_read_now(workspace: Workspace) -> None:
     quickly_located(clone, workspace.home / "warehouse" / "clone")
     clone = workspace.icebergs["pond"].load_table("sales.clone")
     clone.append(ROWS)
-    look(workspace.app.runtime, ["lake", "pond"], force=True)
+    detect_and_evaluate(workspace.app.runtime, ["lake", "pond"], force=True)
     workspace.run(ORPHANS, dry_run=True)
     clone.append(ROWS)
     current = there(clone.metadata_location)
@@ -322,7 +322,7 @@ def test_a_live_table_that_once_lay_here_hinders_nobody(workspace: Workspace, ho
     else:
         b = workspace.icebergs["lake"].create_table("sales.b", ROWS.schema, location=place)
     b.append(ROWS)
-    look(workspace.app.runtime, ["lake"], force=True)
+    detect_and_evaluate(workspace.app.runtime, ["lake"], force=True)
     workspace.run(ORPHANS, dry_run=True)
     if how == "pool":
         with b.transaction() as t:

@@ -20,7 +20,7 @@ from icewright.core.copying import MARKER, CopyResult
 from icewright.core.errors import IcewrightError, MetadataUnreadable, Refused, UnsupportedTable, UsageError
 from icewright.core.integrity import CheckLevel, FileFaultKind
 from icewright.flow.copy import copy_table, restore_beside
-from icewright.flow.cycle import look
+from icewright.flow.cycle import detect_and_evaluate
 from icewright.ports import CopyRequest, RemoveSnapshots
 from tests.cases.conftest import ground, workspace
 from tests.cases.tampering import tamper_manifest
@@ -269,7 +269,7 @@ def test_no_table_is_copied_into_a_place_of_another(workspace: Workspace, place:
         "sales.other", ROWS.schema, properties={"write.data.path": f"file://{workspace.home}/pool"}
     )
     (workspace.home / "link").symlink_to(workspace.home / "warehouse" / "sales" / "other")
-    look(workspace.app.runtime, ["lake"], force=True)
+    detect_and_evaluate(workspace.app.runtime, ["lake"], force=True)
     with other.transaction() as transaction:
         transaction.remove_properties("write.data.path")
     with pytest.raises(Refused, match=r"place of lake\.sales\.other meet"):

@@ -21,7 +21,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import OperationState, Outcome
 from icewright.core.table import Snapshot, TableMetadata
 from icewright.flow.adopt import adopt
-from icewright.flow.cycle import look
+from icewright.flow.cycle import detect_and_evaluate
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.undo import undo
@@ -376,7 +376,7 @@ def test_a_fork_in_a_metadata_folder_that_the_table_has_left(workspace: Workspac
     places: dict[str, Any] = {"location": left} if how == "location" else {"properties": {how: left}}
     table = lake.create_table(NAME, ROWS.schema, **places)
     table.append(ROWS)
-    look(workspace.app.runtime, ["lake"], force=True)
+    detect_and_evaluate(workspace.app.runtime, ["lake"], force=True)
     fork = elsewhere(workspace)
     workspace.unregister("sales.moved", "pond")
     quickly_located(table, workspace.home / "warehouse" / "there")

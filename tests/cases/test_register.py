@@ -15,7 +15,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from icewright.core.errors import IcewrightError, Refused, UsageError
 from icewright.core.paths import local_path
 from icewright.core.registering import RegisterResult
-from icewright.flow.cycle import look
+from icewright.flow.cycle import detect_and_evaluate
 from icewright.flow.register import register
 from tests.cases.conftest import ground, workspace
 from tests.cases.test_copy import copy
@@ -103,7 +103,7 @@ def _moved_and_named_there(workspace: Workspace, folder: Path) -> None:
         transaction.set_properties({"write.metadata.previous-versions-max": "1"})
     for _ in range(2):
         table.append(ROWS)
-    look(workspace.app.runtime, ["lake"], force=True)
+    detect_and_evaluate(workspace.app.runtime, ["lake"], force=True)
 
 
 def _copied_by_other_means(workspace: Workspace, folder: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_table_comes_back_beside_another_of_its_former_name(workspace: Workspa
     """Its name was given to a new table meanwhile, in a place of its own."""
     folder = bare(workspace)
     rows = workspace.read()
-    look(workspace.app.runtime, ["lake"], force=True)
+    detect_and_evaluate(workspace.app.runtime, ["lake"], force=True)
     workspace.unregister(NAME)
     workspace.icebergs["lake"].create_table(NAME, ROWS.schema, location=f"file://{workspace.home}/anew")
     go(workspace, folder, name="sales.back")

@@ -14,7 +14,7 @@ from icewright.app.bootstrap import application, read_config
 from icewright.app.demo.tables import metrics
 from icewright.app.worker import Worker
 from icewright.core.runs import JobState
-from icewright.flow.cycle import look
+from icewright.flow.cycle import detect_and_evaluate
 from icewright.flow.queue import Planning
 from tests.cli.workspace import Workspace
 
@@ -59,7 +59,7 @@ def test_a_thread_that_comes_back_changes_nothing(
     workspace.make(partial(metrics, commits=20, rows_per_file=2))
     with application(read_config(workspace.path), kind="service") as app:
         runtime = app.runtime
-        look(runtime, ["lake"])
+        detect_and_evaluate(runtime, ["lake"])
         assert Planning(runtime).due() == 1
         (job,) = runtime.store.jobs.list()
         owner = local if name == "_delete_file" else local.LocalStorage

@@ -28,7 +28,7 @@ from icewright.core.table import (
     TableRef,
     Thresholds,
 )
-from icewright.flow.cycle import CycleResult, look, run_cycle
+from icewright.flow.cycle import CycleResult, detect_and_evaluate, run_cycle
 from icewright.flow.detect import Detected, claim_due, detect
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
@@ -208,7 +208,7 @@ class Bench:
     def plan(self) -> MaintenancePlan:
         """What a pass would start."""
         runtime, catalogs = self.runtime(), sorted(self.catalogs)
-        look(runtime, catalogs)
+        detect_and_evaluate(runtime, catalogs)
         return plan_now(runtime, catalogs)
 
     def run(self, *operations: Operation, ref: TableRef = REF, **options: Any) -> JobResult:

@@ -326,11 +326,11 @@ def test_a_clock_that_is_set_back_stops_neither_detection_nor_evaluation(bench: 
     ref = bench.table()
     runtime = bench.runtime()
     bench.clock.advance(hours=1)
-    assert detect_due(runtime).moved == 1
+    assert detect_due(runtime).changed == 1
     assert evaluate_due(runtime, ["lake"]) == [ref]
     bench.clock.advance(hours=-1)
     bench.catalog.concurrently(ref)
-    assert detect_due(runtime).moved == 1
+    assert detect_due(runtime).changed == 1
     assert evaluate_due(runtime, ["lake"]) == [ref]
     row = runtime.store.tables.get(ref)
     assert row is not None

@@ -32,7 +32,7 @@ from icewright.core.steps import Due, on_pool
 from icewright.core.table import TableRef, split_name
 from icewright.core.words import in_shell, no_job
 from icewright.flow.bulk import cancel_jobs, drain_process, pause_fleet, pause_tables, selected_tables
-from icewright.flow.cycle import look
+from icewright.flow.cycle import detect_and_evaluate
 from icewright.flow.detect import Detected, detect
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.execute import execute
@@ -93,7 +93,7 @@ class LocalBackend:
         with open_application() as app:
             catalogs = select_catalogs(app, catalog)
             with _waiting_for(catalogs):
-                detected, _ = look(app.runtime, catalogs)
+                detected, _ = detect_and_evaluate(app.runtime, catalogs)
             return plan_document(detected, plan_now(app.runtime, catalogs), app.runtime.limits)
 
     def run(self, request: RunRequest) -> Document:

@@ -30,7 +30,7 @@ from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.core.verdicts import evaluate, thresholds
 from icewright.flow.alert import alert_due
-from icewright.flow.cycle import look
+from icewright.flow.cycle import detect_and_evaluate
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.queue import Planning
@@ -148,7 +148,7 @@ def _lake(site: Site) -> None:
         history[30].snapshot_id, "audit"
     ).commit()
     catalog.close()
-    look(site.app.runtime, ["lake"])
+    detect_and_evaluate(site.app.runtime, ["lake"])
 
 
 def _fleet(site: Site) -> None:
@@ -190,7 +190,7 @@ def _past(site: Site) -> None:
     store.pins.add(CLICKS, row.table_uuid, pin)
     failed = site.running(site.hostile[0])
     site.finish(failed, JobState.FAILED, "compact: failed: <b>no space</b> left on device")
-    look(runtime, ["lake"])
+    detect_and_evaluate(runtime, ["lake"])
     Planning(runtime).due()
     alert_due(runtime, site.app.alerting)
 
