@@ -146,10 +146,10 @@ class Conversion:
             self._live.require_comparable_partitions(spec_id, listed)
         scan = self._scan = self._scan or self._new_scan(chosen)
         key_ids = frozenset(number for delete in chosen for number in delete.equality_ids)
-        places = frozenset(delete.partition for delete in chosen)
-        everywhere = any(spec_id in scan.everywhere for spec_id, _ in places)
+        partitions = frozenset(delete.partition for delete in chosen)
+        is_global = any(spec_id in scan.global_specs for spec_id, _ in partitions)
         newest = max(delete.sequence for delete in chosen)
-        data = self._live.data(listed, key_ids, newest, None if everywhere else places)
+        data = self._live.data(listed, key_ids, newest, None if is_global else partitions)
         scan.scan(data)
         marked = {file.path: file for file in data if file.path in scan.matched}
         self._require_possible(marked)
@@ -232,8 +232,8 @@ class Conversion:
                 raise InvariantViolated(f"{self.base.ref}: position {last} is beyond the {file.records} rows of {path}")
 
     def _new_scan(self, chosen: Sequence[LiveDelete]) -> PositionScan:
-        everywhere = frozenset(spec.spec_id for spec in self.base.specs if spec.is_unpartitioned)
-        return PositionScan(self._layout, self._opener, self.base, chosen, everywhere, self._check)
+        global_specs = frozenset(spec.spec_id for spec in self.base.specs if spec.is_unpartitioned)
+        return PositionScan(self._layout, self._opener, self.base, chosen, global_specs, self._check)
 
     @cached_property
     def outputs(self) -> PositionOutputs:

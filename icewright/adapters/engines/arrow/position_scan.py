@@ -1,4 +1,4 @@
-"""Find the rows that equality deletes name: the keys are in memory, and of data files only key columns are read."""
+"""Find the rows that equality deletes name: keys are held in memory, and data files are read for key columns alone."""
 
 from __future__ import annotations
 
@@ -24,40 +24,40 @@ from icewright.core.table import TableMetadata, columns
 
 @dataclass
 class PositionScan:
-    """The rows that some equality deletes name, by data file. `check` raises when the job is to end."""
+    """The positions of rows that equality deletes name, by data file. `check` raises when the job must end."""
 
     layout: Layout
     opener: Opener
     base: TableMetadata
     deletes: Sequence[LiveDelete]  # equality deletes
-    everywhere: frozenset[int]  # specs whose equality deletes apply to all partitions
+    global_specs: frozenset[int]  # ids of unpartitioned specs, whose equality deletes apply to all partitions
     check: Callable[[], None]
     matched: dict[str, BitMap64] = field(default_factory=dict, init=False)
-    _seen: dict[str, int] = field(default_factory=dict, init=False)  # sequence numbers of the files that were read
+    _sequences: dict[str, int] = field(default_factory=dict, init=False)  # of the data files that were read, by path
     _misjudged: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
         self._misjudged = misjudged_keys((*self.layout.schema["fields"], *self.layout.older_fields.values()))
 
     def scan(self, data: Sequence[LiveData]) -> None:
-        """Read the data files that were not there before.
+        """Read the data files that no earlier call has read.
 
         Raises `UnsupportedByArrow`, `UnreadableFile`, and `CommitConflict` for a file that was removed and added again:
-        it is newer by now than deletes that named its rows.
+        by now it is newer than deletes that named its rows.
         """
-        if again := [file.path for file in data if self._seen.get(file.path, file.sequence) != file.sequence]:
+        if again := [file.path for file in data if self._sequences.get(file.path, file.sequence) != file.sequence]:
             raise CommitConflict(f"{self.base.ref}: a writer removed {again[0]} and added it again")
-        fresh = [file for file in data if file.path not in self._seen]
+        fresh = [file for file in data if file.path not in self._sequences]
         by_partition: dict[Partition, list[LiveData]] = {}
         for file in fresh:
             by_partition.setdefault(file.partition, []).append(file)
         groups: dict[tuple[tuple[int, ...], Partition | None], list[LiveDelete]] = {}
         for delete in self.deletes:
-            place = None if delete.partition[0] in self.everywhere else delete.partition
-            groups.setdefault((delete.equality_ids, place), []).append(delete)
-        for (ids, place), deletes in groups.items():
-            self._scan_group(ids, deletes, fresh if place is None else by_partition.get(place, []))
-        self._seen.update((file.path, file.sequence) for file in fresh)
+            partition = None if delete.partition[0] in self.global_specs else delete.partition
+            groups.setdefault((delete.equality_ids, partition), []).append(delete)
+        for (ids, partition), deletes in groups.items():
+            self._scan_group(ids, deletes, fresh if partition is None else by_partition.get(partition, []))
+        self._sequences.update((file.path, file.sequence) for file in fresh)
 
     def _scan_group(self, ids: Sequence[int], deletes: Sequence[LiveDelete], data: Sequence[LiveData]) -> None:
         newest = max(delete.sequence for delete in deletes)
@@ -77,10 +77,10 @@ class PositionScan:
                     self._scan_file(keys, file)
 
     def _scan_file(self, keys: KeySequences, file: LiveData) -> None:
-        values = constants(self.layout, self.base, file)
-        rows = BatchScan(self.layout, self.opener, Bin(0, (file_slice(file),), values, "", 1))
+        constants = partition_constants(self.layout, self.base, file)
+        scan = BatchScan(self.layout, self.opener, Bin(0, (file_slice(file),), constants, "", 1))
         start = 0
-        for batch in rows.scan_columns(keys.columns):
+        for batch in scan.scan_columns(keys.columns):
             by_id = {key["id"]: column for key, column in zip(keys.columns, batch, strict=True)}
             deleted = keys.deleted_rows(by_id, file.sequence)
             if not deleted.is_empty():
@@ -88,8 +88,8 @@ class PositionScan:
             start += len(batch[0])
 
 
-def constants(layout: Layout, base: TableMetadata, file: LiveData) -> Mapping[int, Any]:
-    """Return identity partition values of a data file by source field id, those of dropped columns too."""
+def partition_constants(layout: Layout, base: TableMetadata, file: LiveData) -> Mapping[int, Any]:
+    """Return the identity partition values of a data file by source field id, including dropped columns."""
     fields = base.spec(file.partition[0]).fields
     kinds = {number: field["type"] for number, field in layout.older_fields.items()}
     kinds |= {number: kind for number, _, kind in columns(base.schema)}
@@ -100,14 +100,14 @@ def constants(layout: Layout, base: TableMetadata, file: LiveData) -> Mapping[in
     }
 
 
-def positions_by(
+def deleted_positions(
     layout: Layout, opener: Opener, file: LiveData, deletes: Sequence[LiveDelete], cache: Deletes | None = None
 ) -> BitMap64:
-    """Return the positions of a data file that position deletes or a vector name already."""
+    """Return the positions of a data file that position deletes or a deletion vector already delete."""
     return (cache or Deletes(layout, opener, (file_slice(file),))).positions(file_slice(file, deletes))
 
 
 def file_slice(file: LiveData, deletes: Sequence[LiveDelete] = ()) -> FileSlice:
-    """Return a data file as a whole slice, with position deletes."""
+    """Return the slice that is the whole data file, with its position deletes."""
     tasks = tuple(delete.task() for delete in deletes)
     return FileSlice(file.path, file.bytes, file.bytes, file.records, file.sequence, None, tasks)

@@ -16,7 +16,7 @@ from icewright.adapters.engines.arrow.deletes import puffin_file
 from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete, LiveFiles, Partition, other_columns
 from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile, service_opener
 from icewright.adapters.engines.arrow.partition_statistics import parquet, partition_statistics
-from icewright.adapters.engines.arrow.position_scan import constants
+from icewright.adapters.engines.arrow.position_scan import partition_constants
 from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Bin, DeleteFile, DeleteKind, FileSlice, Layout
@@ -237,7 +237,7 @@ class Sketching:
         for partition, members in groups.items():
             near = [*by_partition.get(partition, ()), *everywhere]
             slices = [_slice(file, [*by_file.get(file.path, ()), *near]) for file in members]
-            bins.append(Bin(0, tuple(slices), constants(self._layout, self.base, members[0]), "", 1))
+            bins.append(Bin(0, tuple(slices), partition_constants(self._layout, self.base, members[0]), "", 1))
         return bins
 
     @cached_property
