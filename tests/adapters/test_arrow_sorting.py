@@ -26,7 +26,7 @@ from icewright.adapters.engines.arrow.exchange import (
     split,
     write_range,
 )
-from icewright.adapters.engines.arrow.ranges import TIE, KeySample, divided, sorted_rows, ties
+from icewright.adapters.engines.arrow.ranges import TIE, KeySample, divide, sorted_rows, ties
 from icewright.adapters.engines.arrow.tasks import Bin, BinFailed, BinResult, BinWritten, FileSlice
 from icewright.adapters.engines.arrow.types import arrow_schema
 from icewright.core.sortedness import overlap
@@ -222,6 +222,6 @@ def test_ranges_are_in_the_order_of_rows(values: pa.Array, descending: bool, nul
     first = pa.concat_arrays([values] * (count // len(values)))
     columns = {"0": first, "1": pa.array(n * 7 % 5 for n in range(len(first))), TIE: ties(0, len(first), 0)}
     keys = pl.DataFrame(pl.from_arrow(pa.table(columns)))
-    numbers = divided(order, keys.gather_every(3), 7, zorder=False).numbers(keys).gather(sorted_rows(keys, order))
+    numbers = divide(order, keys.gather_every(3), 7, zorder=False).numbers(keys).gather(sorted_rows(keys, order))
     assert numbers.is_sorted()
     assert numbers.n_unique() == 7

@@ -28,7 +28,7 @@ from icewright.adapters.engines.arrow.order import (
     sample_of,
     split_by_range,
 )
-from icewright.adapters.engines.arrow.ranges import KeySample, Ranges, divided
+from icewright.adapters.engines.arrow.ranges import KeySample, Ranges, divide
 from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.tasks import (
     Bin,
@@ -133,7 +133,7 @@ def planned(layout: Layout, group: SortedGroup, samples: Sequence[KeySample]) ->
     """Return the ranges of a group's rows, one for each output, and the parts that write them."""
     sample = KeySample.merged(samples)
     frame = sample.frame
-    ranges = divided(layout.order, frame, len(group.outputs), zorder=layout.zorder)
+    ranges = divide(layout.order, frame, len(group.outputs), zorder=layout.zorder)
     numbers, size = ranges.numbers(frame), decoded_bytes(group.file_bytes) // len(group.outputs)
     parts = [
         Part(output, ranges_of(layout, frame.filter(numbers == number), size))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icewright.adapters.engines.arrow.encoding import dictionary_pays
-from icewright.adapters.engines.arrow.ranges import TIE, KeySample, Ranges, divided, inverse, sorted_rows, ties
+from icewright.adapters.engines.arrow.ranges import TIE, KeySample, Ranges, divide, inverse, sorted_rows, ties
 from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.sizes import groups_within
@@ -82,7 +82,7 @@ def sample_of(scan: BatchScan, tie_seed: int, rows: int, most_bytes: int) -> Key
 def ranges_of(layout: Layout, sample: pl.DataFrame, size: int) -> Ranges:
     """Return ranges of rows that take `size` bytes in all, each of which fits into memory about twice."""
     count = min(_MAX_RANGES, math.ceil(_RANGE_SLACK * size / _budget(layout)))
-    return divided(layout.order, sample, max(2, count), zorder=layout.zorder)
+    return divide(layout.order, sample, max(2, count), zorder=layout.zorder)
 
 
 def decoded_bytes(file_bytes: int) -> int:

@@ -32,7 +32,7 @@ from pyiceberg.expressions import (
 )
 
 from icewright.adapters.engines.arrow.opening import StorageOpener
-from icewright.adapters.engines.arrow.ranges import TIE, divided
+from icewright.adapters.engines.arrow.ranges import TIE, divide
 from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.tasks import Bin
 from icewright.adapters.engines.service.checked_entries import CheckedEntries
@@ -149,7 +149,7 @@ class LayoutTrials:
             count = max(1, min(math.ceil(size / target), part.height // _ROWS_OF_A_FILE))
             keys = part.select(*layout.columns, pl.int_range(pl.len(), dtype=pl.UInt64).alias(TIE))
             order = tuple((number, False, False) for number, _ in enumerate(layout.columns))
-            file = divided(order, keys, count, zorder=layout.zorder).numbers(keys)
+            file = divide(order, keys, count, zorder=layout.zorder).numbers(keys)
             ends = [pl.col(name).min().alias(f"{field['id']} low") for name, field in self._columns.items()]
             ends += [pl.col(name).max().alias(f"{field['id']} high") for name, field in self._columns.items()]
             cut = part.group_by(file.alias("file")).agg(*ends, (pl.len() * size / part.height).alias("bytes"))
