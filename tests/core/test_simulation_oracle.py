@@ -50,7 +50,7 @@ def test_the_default_costs_no_more_than_cron_and_at_most_half_more_than_the_leas
     cron, default = (simulate(sources, policy, span, Slots(Limits())) for policy in (None, Policy()))
     assert default.gb_hours <= cron.gb_hours
     assert default.query_mb < cron.query_mb or (name == "idle-5000" and default.query_mb == cron.query_mb)
-    least = least_gb_hours(sources, span, most_sums=SUMS)
+    least = least_gb_hours(sources, span, max_steps=SUMS)
     assert least <= default.total_gb_hours <= min(cron.total_gb_hours, FROM_ORACLE * least)
 
 

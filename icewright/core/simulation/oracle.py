@@ -40,7 +40,7 @@ _MOST_MOMENTS = 2000  # for jobs; of more commits, those of one interval share a
 _SHARE = 0.25  # of a call that merges of data pay where there are delete files: any share gives a bound
 _BYTES_SHARE = 0.02  # of bytes read that is paid by the deletes that a rewrite of a whole partition ends: likewise
 _MERGE_DELETES = spark_gb_hours(REWRITES[Kernel.SPARK].seconds(1, DELETE_FILE_BYTES))  # at least
-_LEAST_SUMS = 100_000  # of the search of trees, for each table
+_MIN_STEPS = 100_000  # of the search of trees, for each table
 _LARGEST_OUTPUT = 1.265  # times the target: a merge's own may be 1.15 times as large, and Iceberg lets a file exceed it
 _SIZES = thresholds(Knobs())
 
@@ -143,12 +143,12 @@ class _Moment:
         return sum(OPEN * (g.files * end - g.arrived) for (_, _, end), g in self.groups.items())
 
 
-def least_gb_hours(sources: Sequence[Source], span: Span, *, most_sums: int = 80_000_000) -> float:
+def least_gb_hours(sources: Sequence[Source], span: Span, *, max_steps: int = 80_000_000) -> float:
     """Return a lower bound of the GB-hours of work and readers over a fleet.
 
     Each table is read `PRIOR_READS` times a day. One that is read more often costs no less, and of one that is read
     less the bound is a share. What was written before the begin is there as a night of cron has left it, as in
-    `simulate`. `most_sums` bounds the search of trees over all tables: fewer make the bound lower.
+    `simulate`. `max_steps` bounds the search of trees over all tables: fewer make the bound lower.
     """
     world = World(sources, span.begin, span.end, night)
     tables = [
@@ -156,10 +156,11 @@ def least_gb_hours(sources: Sequence[Source], span: Span, *, most_sums: int = 80
         for source, table in zip(sources, world.tables, strict=True)
     ]
     different = {tuple((a.at - found[0].at, a.files, a.size) for a in found) for found in tables}
-    sums = max(_LEAST_SUMS, most_sums // max(1, len(different)))
+    max_steps = max(_MIN_STEPS, max_steps // max(1, len(different)))
     reads = (PRIOR_READS if source.reads_per_day is None else source.reads_per_day for source in sources)
     return sum(
-        min(1.0, each / PRIOR_READS) * _least_of_table(found, sums) for each, found in zip(reads, tables, strict=True)
+        min(1.0, each / PRIOR_READS) * _least_of_table(found, max_steps)
+        for each, found in zip(reads, tables, strict=True)
     )
 
 
@@ -211,19 +212,19 @@ def _clearing(arrival: _Arrival) -> float:
     return min(_MERGE_DELETES, _BYTES_SHARE * BYTE * arrival.to_clear)
 
 
-def _least_of_table(arrivals: Sequence[_Arrival], sums: int) -> float:
+def _least_of_table(arrivals: Sequence[_Arrival], max_steps: int) -> float:
     """Return the greatest of the bounds of a table: of all files, or of data files and of delete files apart."""
     jobs_for_all = _least(_moments(arrivals, _one_call))
     deletes = [arrival for arrival in arrivals if not arrival.size]
     if not deletes:
-        return max(jobs_for_all, _least_of_trees(arrivals, sums, CALL))
-    shared_calls = _least_of_trees(arrivals, sums // 2, CALL * _SHARE) + _least(_moments(deletes, _rest_of_call))
+        return max(jobs_for_all, _least_of_trees(arrivals, max_steps, CALL))
+    shared_calls = _least_of_trees(arrivals, max_steps // 2, CALL * _SHARE) + _least(_moments(deletes, _rest_of_call))
     data = [replace(arrival, size=arrival.size * (1 - _BYTES_SHARE)) for arrival in arrivals if arrival.size]
-    shared_bytes = max(_least(_moments(data, _one_call)), _least_of_trees(data, sums // 2, CALL))
+    shared_bytes = max(_least(_moments(data, _one_call)), _least_of_trees(data, max_steps // 2, CALL))
     return max(jobs_for_all, shared_calls, shared_bytes + _least(_moments(deletes, _clearing)))
 
 
-def _least_of_trees(arrivals: Sequence[_Arrival], sums: int, call: float) -> float:
+def _least_of_trees(arrivals: Sequence[_Arrival], max_steps: int, call: float) -> float:
     """Return the least GB-hours of the data files of each partition alone; a job's call is paid by the newest one."""
     segments: dict[int, list[_Arrival]] = {}
     for arrival in arrivals:
@@ -231,7 +232,7 @@ def _least_of_trees(arrivals: Sequence[_Arrival], sums: int, call: float) -> flo
             segments.setdefault(id(arrival.segment), []).append(arrival)
     starts = [found[0].at for found in segments.values()]
     files = [_equal(*pair, call) for pair in zip(segments.values(), [*starts[1:], inf], strict=True)]
-    share = sums // max(1, distinct(equal.times for ways in files for equal in ways))
+    share = max_steps // max(1, distinct(equal.times for ways in files for equal in ways))
     return sum(max(least_merging(equal, share) for equal in ways) for ways in files)
 
 
