@@ -20,8 +20,8 @@ from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStat
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import RemoveSnapshots
 from tests.contracts.bench import Bench, FixedClock, Losing, addition, file_of, loses, lost, only_sql, where
-from tests.contracts.nessie_bench import NessieBench
-from tests.faulty_proxy import Fault, faulty_proxy
+from tests.contracts.nessie_bench import NativeClient, NessieBench
+from tests.faulty_proxy import Fault, Proxy, faulty_proxy
 from tests.servers.loopback import free_port
 
 SECRET = "hunter2%40\u00e9x"
@@ -136,9 +136,43 @@ def test_a_commit_still_under_way_is_no_conflict(bench: Bench) -> None:
     assert bench.rows()["sales", "orders"][0] == after.metadata_location
 
 
+@contextmanager
+def _behind_a_gateway(bench: NessieBench) -> Iterator[Proxy]:
+    """The way that Icewright takes to Nessie from now on."""
+    with faulty_proxy(bench.uri.removesuffix("/api/v2")) as proxy:
+        bench.catalog = NessieCatalog(
+            nessie_catalog("lake", {"uri": f"{proxy.address}/api/v2", "warehouse": f"file://{bench.warehouse}"}),
+            LocalStorage(),
+            bench.clock,
+        )
+        yield proxy
+
+
+@pytest.mark.cases(77, 82)
+@where(lambda kind: kind.name == "nessie")
+@pytest.mark.parametrize("status", [401, 404, 409])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_refusal_after_which_the_key_leads_elsewhere(bench: NessieBench, status: int, *, replaced: bool) -> None:
+    """The commit landed before the table was renamed: the file that was refused is the one which the new key names."""
+    base, other = bench.craft("sales.orders"), bench.craft("sales.other", 1)
+    client = cast(NativeClient, bench.iceberg)
+
+    def rename() -> None:
+        client.put(("sales", "renamed"), bench.content_location("sales", "orders"))
+        client.post({"type": "DELETE", "key": {"elements": ["sales", "orders"]}})
+        if replaced:
+            client.put(("sales", "orders"), other.metadata_location)
+
+    with _behind_a_gateway(bench) as proxy:
+        proxy.faults.append(Fault("/history/commit", forward=True, status=status, act=rename))
+        with pytest.raises(CommitStateUnknown, match="cannot be seen"):
+            bench.catalog.commit(base, addition(base))
+    assert 4711 in bench.catalog.load(bench.ref("sales", "renamed")).by_id
+
+
 @pytest.mark.cases(77)
 @where(lambda kind: kind.name == "nessie")
-@pytest.mark.parametrize("status", [409, 200, 403, 404, 408])
+@pytest.mark.parametrize("status", [409, 200, 400, 401, 403, 404, 408])
 def test_a_gateway_sends_a_commit_again_or_answers_itself(bench: NessieBench, status: int) -> None:
     """The branch shows that the commit landed, with no commit on top or with one; nothing of it is deleted."""
     base = bench.craft("sales.orders")
@@ -146,12 +180,7 @@ def test_a_gateway_sends_a_commit_again_or_answers_itself(bench: NessieBench, st
     def on_top() -> None:
         bench.read("sales", "orders").transaction().set_properties({"owner": "me"}).commit_transaction()
 
-    with faulty_proxy(bench.uri.removesuffix("/api/v2")) as proxy:
-        bench.catalog = NessieCatalog(
-            nessie_catalog("lake", {"uri": f"{proxy.address}/api/v2", "warehouse": f"file://{bench.warehouse}"}),
-            LocalStorage(),
-            bench.clock,
-        )
+    with _behind_a_gateway(bench) as proxy:
         for act in (lambda: None, *([on_top] if status == 409 else [])):
             proxy.faults.append(Fault("/history/commit", forward=True, status=status, body=b"<html>", act=act))
             base = bench.catalog.commit(base, addition(base, **{"snapshot-id": 4711 + len(base.snapshots)}))

@@ -298,6 +298,40 @@ def test_whatever_a_gateway_answers_after_the_commit_landed(
     assert proxy.count(COMMIT) == 7
 
 
+@pytest.mark.cases(77, 82)
+@pytest.mark.parametrize("status", [None, 401, 404, 409, 429])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_refusal_after_which_the_name_leads_elsewhere(
+    bench: RestBench, catalog: RestCatalog, proxy: Proxy, status: int | None, *, replaced: bool
+) -> None:
+    """The commit landed before the table was renamed, so whatever is answered, its files are in use under that name."""
+    base = bench.craft("sales.orders")
+
+    def rename() -> None:
+        bench.iceberg.rename_table(("sales", "orders"), ("sales", "renamed"))
+        if replaced:
+            bench.create("sales", "orders")
+
+    proxy.faults.append(Fault(COMMIT, forward=True, status=status, act=rename))
+    with pytest.raises(CommitStateUnknown, match=r"cannot be seen.*sales\.orders"):
+        catalog.commit(base, addition(base))
+    assert 4711 in bench.catalog.load(bench.ref("sales", "renamed")).by_id
+
+
+def test_credentials_that_no_request_takes_any_more(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
+    """Whether the commit landed is not seen where they end at the commit, and is where they end for commits alone."""
+    base = bench.craft("sales.orders")
+    ended = Fault(TABLE, times=0, status=401)
+    proxy.faults += [Fault(COMMIT, forward=True, status=401, act=lambda: setattr(ended, "times", 9)), ended]
+    with pytest.raises(CommitStateUnknown, match="cannot be seen"):
+        catalog.commit(base, addition(base))
+    ended.times = 0
+    base = catalog.load(base.ref)
+    proxy.faults.append(Fault(COMMIT, status=401))
+    with pytest.raises(CatalogUnavailable, match="does not accept the credentials"):
+        catalog.commit(base, addition(base, **{"snapshot-id": 4712}))
+
+
 @pytest.mark.cases(77, 78)
 def test_an_answer_that_does_not_show_the_commit(bench: RestBench, catalog: RestCatalog, proxy: Proxy) -> None:
     """A redirect turns the commit into a question, and its answer is the table as it was, or another one."""

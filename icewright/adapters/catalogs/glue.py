@@ -21,7 +21,7 @@ from icewright.adapters.catalogs.metadata_files import (
     swap_pointer,
     tables_by_format,
 )
-from icewright.adapters.catalogs.staging import RequestOutcomeUnknown, require_landed
+from icewright.adapters.catalogs.staging import NeverSent, RequestOutcomeUnknown, require_landed
 from icewright.adapters.catalogs.translate.glue import GlueCatalogProperties
 from icewright.core.errors import AccessDenied, CatalogUnavailable, CommitConflict, Refused
 from icewright.core.runs import backoff
@@ -121,7 +121,7 @@ class GlueClient:
             except (HTTPClientError, IncompleteReadError, ResponseParserError) as error:
                 raise RequestOutcomeUnknown(_reason(error)) from error
             except BotoCoreError as error:  # no connection, no keys: nothing was sent
-                raise self._unavailable(error) from error
+                raise NeverSent(str(self._unavailable(error))) from error
             else:
                 return
             self.clock.sleep(backoff(attempt + 3).total_seconds())

@@ -14,7 +14,7 @@ from thrift.protocol.TProtocol import TProtocolException
 from thrift.Thrift import TApplicationException, TException
 from thrift.transport.TTransport import TTransportException
 
-from icewright.adapters.catalogs.staging import RequestOutcomeUnknown
+from icewright.adapters.catalogs.staging import NeverSent, RequestOutcomeUnknown
 from icewright.adapters.catalogs.translate.hive import KERBEROS, HiveCatalogProperties
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, IcewrightError
 from icewright.core.runs import backoff
@@ -58,7 +58,7 @@ class HiveClient:
     def once(self, question: Callable[[Any], _Result]) -> _Result:
         """Call the metastore once, without a retry.
 
-        Raises `RequestOutcomeUnknown`, and `CatalogUnavailable` before anything was sent.
+        Raises `RequestOutcomeUnknown`, and `NeverSent`.
         """
         connection, client = self._connected()
         try:  # no `with`: it changes errors that pass, and Thrift's cannot be changed
@@ -83,7 +83,7 @@ class HiveClient:
             except (TException, OSError) as error:
                 connection.__exit__(None, None, None)
                 refused.append(error_text(error))
-        raise CatalogUnavailable(f"{self.where} does not answer: {'; '.join(refused)}; is the metastore up?")
+        raise NeverSent(f"{self.where} does not answer: {'; '.join(refused)}; is the metastore up?")
 
 
 def bounded_connection(uri: str, properties: Mapping[str, str]) -> Any:  # noqa: ANN401 - PyIceberg's

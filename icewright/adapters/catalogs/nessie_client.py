@@ -14,6 +14,7 @@ import msgspec
 import requests
 
 from icewright.adapters.catalogs.replies import ListingSize, read_within_limits, remedy, was_never_sent
+from icewright.adapters.catalogs.staging import NeverSent
 from icewright.core.errors import AccessDenied, CatalogUnavailable, CommitConflict, CommitStateUnknown
 from icewright.core.vacuum import Commit, Content, GcConfig, Key, KeyChange, Reference
 
@@ -179,7 +180,7 @@ class NessieClient:
             answer = self._session().post(f"{self.api}/{path}", json=body, timeout=_TIMEOUT)
         except (requests.RequestException, CatalogUnavailable) as error:  # the latter for a reply that is too long
             if was_never_sent(error):
-                raise self._unreachable(error) from error
+                raise NeverSent(str(self._unreachable(error))) from error
             raise CommitStateUnknown(
                 f"catalog {self.catalog}: the reply to a commit was lost: {_reason(error)}"
             ) from error

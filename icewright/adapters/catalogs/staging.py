@@ -19,7 +19,6 @@ from icewright.core.errors import (
     CommitStateUnknown,
     IcewrightError,
     MetadataUnreadable,
-    TableNotFound,
 )
 from icewright.core.paths import local_path
 from icewright.core.runs import backoff
@@ -35,14 +34,22 @@ class RequestOutcomeUnknown(Exception):
     """Raised when a request may have reached the server and no answer came back: the commit may have been made."""
 
 
-def conflict(base: TableMetadata) -> CommitConflict:
+class NeverSent(CatalogUnavailable):
+    """Raised when nothing of a request was sent, so that no commit can have been made by it."""
+
+
+class Superseded(CommitConflict):
+    """Raised when a look at the table, before anything is sent, finds that it is not the one of the plan any more."""
+
+
+def conflict(base: TableMetadata) -> Superseded:
     """Return the error for a commit to a table that another writer has changed since `base`."""
-    return CommitConflict(f"{base.ref}: another writer committed since {base.metadata_location}")
+    return Superseded(f"{base.ref}: another writer committed since {base.metadata_location}")
 
 
-def gone(base: TableMetadata) -> CommitConflict:
+def gone(base: TableMetadata) -> Superseded:
     """Return the error for a commit to a table that was dropped since `base`."""
-    return CommitConflict(f"{base.ref}: the table is gone since {base.metadata_location}")
+    return Superseded(f"{base.ref}: the table is gone since {base.metadata_location}")
 
 
 class MetadataFiles(Protocol):
@@ -146,17 +153,20 @@ def landed_before(
     """Return whether the commit of `location` landed although it was refused; it did not if it was never sent.
 
     So it is where a gateway sends a request again that the catalog has carried out. Raises `CommitStateUnknown` when
-    the table cannot be read.
+    the table cannot be read or is another one: under another name, it may need the file.
     """
-    if isinstance(error, CatalogUnavailable):
+    if isinstance(error, NeverSent | Superseded):
         return False
     try:
         now = load(base.ref)
-    except TableNotFound:
-        return False
-    except IcewrightError as unseen:
-        raise CommitStateUnknown(f"{error}; whether {location} was committed cannot be seen: {unseen}") from unseen
-    return location in (now.metadata_location, *now.metadata_log)
+    except IcewrightError as problem:
+        unseen = str(problem)
+    else:
+        versions = (now.metadata_location, *now.metadata_log)
+        if location in versions or base.metadata_location in versions:
+            return location in versions
+        unseen = f"{now.metadata_location} does not tell"
+    raise CommitStateUnknown(f"{error}; whether {location} was committed cannot be seen: {unseen}") from error
 
 
 def require_landed(

@@ -21,7 +21,7 @@ from requests.adapters import HTTPAdapter
 from requests.exceptions import ReadTimeout, RequestException
 
 from icewright.adapters.catalogs.replies import ListingSize, ReplySize, read_within_limits, remedy, was_never_sent
-from icewright.adapters.catalogs.staging import RequestOutcomeUnknown
+from icewright.adapters.catalogs.staging import NeverSent, RequestOutcomeUnknown
 from icewright.adapters.catalogs.translate.rest import DELEGATION, RestCatalogProperties
 from icewright.core.allowlist import Allowlist, require_hosts
 from icewright.core.errors import CatalogUnavailable, MetadataUnreadable, requires_extra
@@ -202,7 +202,7 @@ class RestClient:
     def send(self, method: str, path: str, size: ReplySize | None = None, **request: Any) -> RestResponse:
         """Send one request once; an expired token is renewed and the request repeated.
 
-        Raises `RequestOutcomeUnknown`, `CredentialsRefused`, and `CatalogUnavailable` before anything was sent.
+        Raises `RequestOutcomeUnknown`, `NeverSent`, `CredentialsRefused`, and `CatalogUnavailable` when no token comes.
 
         A path that begins with a slash lies below the server's address, any other below the catalog's prefix.
         """
@@ -224,7 +224,7 @@ class RestClient:
             response = client._session.request(method, url, **request)  # noqa: SLF001 - as `offers`
         except (RequestException, OSError) as error:
             if was_never_sent(error):
-                raise self._unreachable(error) from error
+                raise NeverSent(str(self._unreachable(error))) from error
             raise RequestOutcomeUnknown(cause(error)) from error
         wait = _retry_after(response.headers.get("Retry-After"), self.clock.now())
         return RestResponse(response.status_code, response.content, response.headers.get("ETag"), wait)

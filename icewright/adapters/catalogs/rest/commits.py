@@ -110,7 +110,7 @@ def has_landed(base: TableMetadata, now: TableMetadata, change: Change) -> bool:
 
 def can_never_land(base: TableMetadata, now: TableMetadata) -> bool:
     """Return whether a request that may still be under way must fail: a requirement is broken."""
-    return now.table_uuid != base.table_uuid or not set(_heads(base)) <= set(_heads(now))
+    return not set(_heads(base)) <= set(_heads(now))
 
 
 def _heads(metadata: TableMetadata) -> list[tuple[str, int]]:

@@ -17,7 +17,7 @@ import msgspec
 from icewright.adapters.catalogs.replies import table_reply
 from icewright.adapters.catalogs.rest import commits, restoring
 from icewright.adapters.catalogs.rest.client import Loaded, RestClient, RestResponse, loaded
-from icewright.adapters.catalogs.staging import RequestOutcomeUnknown, conflict, gone
+from icewright.adapters.catalogs.staging import NeverSent, RequestOutcomeUnknown, conflict, gone
 from icewright.adapters.metadata.document import Document, Editor, decode
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import (
@@ -29,6 +29,7 @@ from icewright.core.errors import (
     MetadataTooLarge,
     Refused,
     TableNotFound,
+    TableReplaced,
 )
 from icewright.core.runs import backoff
 from icewright.core.table import FORMAT_V3, SnapshotRef, TableMetadata, TableRef
@@ -135,9 +136,11 @@ class Committing:
             try:
                 answer = self._post(base.ref, request)
             except (CatalogUnavailable, Refused) as error:
-                if not under_way:
+                if under_way:
+                    raise RequestOutcomeUnknown(f"the server was busy, then gave no answer ({error})") from error
+                if isinstance(error, NeverSent):
                     raise
-                raise RequestOutcomeUnknown(f"the server was busy, then gave no answer ({error})") from error
+                return self._landed_before(base, change, error)
             why = f"the server answered {answer.message}"
             if answer.status == _OK:
                 return self._after(base, change, answer)
@@ -149,7 +152,7 @@ class Committing:
             wait = answer.wait or backoff(attempt + 3)
             self.clock.sleep(min(wait, _LONGEST_WAIT).total_seconds())
             try:
-                now, _ = self.fetch(base.ref)
+                now = self._look(base)
             except (IcewrightError, RequestOutcomeUnknown) as error:
                 raise RequestOutcomeUnknown(why) from error
             if commits.has_landed(base, now, change):
@@ -183,15 +186,23 @@ class Committing:
             raise RequestOutcomeUnknown("no answer that shows the change came")
         return after
 
-    def _landed_before(self, base: TableMetadata, change: Change, refusal: CommitConflict | Refused) -> TableMetadata:
+    def _look(self, base: TableMetadata) -> TableMetadata:
+        """Return the table as it is now. Raises `TableReplaced` where the name leads to another one.
+
+        Neither that nor a name that is gone tells of a commit: under another name the table may need its files.
+        """
+        now, _ = self.fetch(base.ref)
+        if now.table_uuid != base.table_uuid:
+            raise TableReplaced(f"{base.ref} is another table than at {base.metadata_location}")
+        return now
+
+    def _landed_before(self, base: TableMetadata, change: Change, refusal: IcewrightError) -> TableMetadata:
         """Return the table if it shows that the commit landed; else raise the refusal.
 
         A gateway that sends a request again hands on what the server says to the second.
         """
         try:
-            now, _ = self.fetch(base.ref)
-        except TableNotFound as error:
-            raise refusal from error
+            now = self._look(base)
         except (IcewrightError, RequestOutcomeUnknown) as error:
             raise CommitStateUnknown(f"{refusal}; whether it landed cannot be seen: {error}") from error
         if commits.has_landed(base, now, change):
@@ -202,7 +213,7 @@ class Committing:
         """Return the table if it shows that the commit of a lost response landed; else raise the outcome."""
         for look in range(1, _MAX_LOADS + 1):
             try:
-                now, _ = self.fetch(base.ref)
+                now = self._look(base)
             except (IcewrightError, RequestOutcomeUnknown) as error:
                 if look == _MAX_LOADS:
                     raise CommitStateUnknown(
