@@ -9,6 +9,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count, repeat
 from pathlib import Path
@@ -31,10 +32,12 @@ from icewright.core.table import TableRef
 from icewright.core.vacuum import Content, Reference
 from icewright.ports import Pointer
 from tests.contracts.bench import FixedClock
+from tests.servers.relay import answer
 
 LIMIT = 1 << 20
 MANY_PAGES = 101
 LEAST_GROWTH_KIB = 64 << 10  # of a process that reads a bomb of four gigabytes
+BODIES = (b"Content-Length: 9\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n1;")
 Answer = Callable[[BaseHTTPRequestHandler], None]
 ORDERS, SMALL = (TableRef("lake", ("sales",), name) for name in ("orders", "small"))
 
@@ -73,14 +76,15 @@ def bomb(request: BaseHTTPRequestHandler) -> None:
         request.wfile.write(piece)
 
 
-def drip(request: BaseHTTPRequestHandler) -> None:
-    """One byte now and then, within every time-out between two bytes."""
-    headed(request, Content_Length="1000000")
-    while True:
-        request.wfile.write(b" ")
-        request.wfile.flush()
-        if threading.Event().wait(0.05):
-            return
+def drip(before: bytes) -> Answer:
+    """After this, one byte now and then, within every time-out between two bytes."""
+
+    def send(request: BaseHTTPRequestHandler) -> None:
+        request.wfile.write(b"HTTP/1.1 " + before)
+        while not threading.Event().wait(0.01):
+            request.wfile.write(b" ")
+
+    return send
 
 
 def pages(request: BaseHTTPRequestHandler) -> None:
@@ -218,12 +222,17 @@ def test_commits_of_nessie_that_go_in_a_circle(server: Server) -> None:
 
 
 @pytest.mark.cases(150)
-def test_a_reply_that_drips_is_given_up(server: Server, catalog: RestCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No time-out between two bytes ends it, but a pace that it must keep."""
-    monkeypatch.setattr(replies, "_PATIENCE", 0.3)
-    server.table = drip
-    with pytest.raises(CatalogUnavailable, match="timed out"):
-        catalog.load(ORDERS)
+@pytest.mark.parametrize("before", [b"2", b"200 OK\r\nX-A: ", *(b"200 OK\r\n" + b for b in BODIES)])
+def test_a_reply_that_drips_is_given_up(
+    server: Server, catalog: RestCatalog, monkeypatch: pytest.MonkeyPatch, before: bytes
+) -> None:
+    """No time-out between two bytes ends it, be it status, headers, body or what is between chunks, but a pace."""
+    monkeypatch.setattr(replies, "_PATIENCE", 0.05)
+    server.table = drip(before)
+    nessie = NessieClient("lake", f"{server.address}/api/v2")
+    for ask, slow in ((partial(catalog.load, ORDERS), "timed out"), (partial(nessie.reference, "main"), "ReadTimeout")):
+        with pytest.raises(CatalogUnavailable, match=slow):
+            answer(ask)
 
 
 def test_a_commit_whose_reply_never_ends_has_an_unknown_outcome(server: Server) -> None:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 import requests
 
-from icewright.adapters.catalogs.replies import ListingSize, read_within_limits, remedy, was_never_sent
+from icewright.adapters.catalogs.replies import ListingSize, PacedAdapter, read_within_limits, remedy, was_never_sent
 from icewright.adapters.catalogs.staging import NeverSent
 from icewright.core.errors import AccessDenied, CatalogUnavailable, CommitConflict, CommitStateUnknown
 from icewright.core.vacuum import Commit, Content, GcConfig, Key, KeyChange, Reference
@@ -267,6 +267,8 @@ class NessieClient:
         session: requests.Session | None = getattr(self._local, "session", None)
         if session is None:
             session = self._local.session = requests.Session()
+            for scheme in ("http://", "https://"):
+                session.mount(scheme, PacedAdapter())
             session.headers["Accept"] = "application/json"
             session.hooks["response"] = [partial(read_within_limits, catalog=self.catalog)]
             if self.token:

@@ -6,13 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
-from http.client import HTTPException
-from io import BytesIO
+from functools import cache, partial
+from http.client import HTTPException, HTTPResponse
+from io import BufferedReader, BytesIO, RawIOBase
 from typing import Any
 from urllib.parse import urlsplit
 
 from requests import ReadTimeout, Response
+from requests.adapters import HTTPAdapter
 from requests.exceptions import ChunkedEncodingError, ContentDecodingError
 from requests.exceptions import ConnectionError as Disconnected
 from urllib3.exceptions import ConnectTimeoutError, DecodeError, HTTPError, NewConnectionError, ReadTimeoutError
@@ -23,9 +24,52 @@ from icewright.ports import SizeLimit
 from icewright.ports.memory import ROOM
 
 _CHUNK = 1 << 16
-_PATIENCE = 90.0  # seconds for any reply
+_PATIENCE = 90.0  # seconds for any reply, from its first byte
 _LEAST_RATE = 1 << 16  # bytes a second of a longer one
 _UNTRUSTED = "certificate verify failed"
+
+
+class PacedAdapter(HTTPAdapter):
+    """Connections whose replies end, headers too, where no time-out between two bytes ends one that drips."""
+
+    def get_connection_with_tls_context(self, *args: Any, **how: Any) -> Any:  # noqa: ANN401 - urllib3's
+        """Return the pool for a request, whose new connections keep the pace."""
+        pool: Any = super().get_connection_with_tls_context(*args, **how)
+        pool.ConnectionCls = _paced(type(pool).ConnectionCls)
+        return pool
+
+
+@cache
+def _paced(connection: type) -> type:
+    return type("PacedConnection", (connection,), {"response_class": _PacedResponse})
+
+
+class _PacedResponse(HTTPResponse):
+    def __init__(self, *args: Any, **how: Any) -> None:
+        super().__init__(*args, **how)
+        self.fp = BufferedReader(_PacedBytes(self.fp.detach()))
+
+
+class _PacedBytes(RawIOBase):
+    """The bytes of a reply as they come over the network. Raises `TimeoutError` when they come too slowly."""
+
+    def __init__(self, raw: RawIOBase) -> None:
+        self._raw, self._length, self._began = raw, 0, 0.0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int | None:  # noqa: ANN401 - any writable buffer
+        length = self._raw.readinto(buffer)
+        now = time.monotonic()
+        self._began, self._length = self._began or now, self._length + (length or 0)
+        if now - self._began > _PATIENCE + self._length / _LEAST_RATE:
+            raise TimeoutError(f"timed out: {self._length} bytes came in {now - self._began:.0f} s")
+        return length
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 @dataclass
@@ -98,22 +142,16 @@ def _read(response: Response, *_: object, add: Callable[[str, int], None], **__:
     read: Any = response
     if read._content_consumed:  # noqa: SLF001 - what `Response.content` looks at
         return
-    path, began, body = urlsplit(response.url or "").path, time.monotonic(), BytesIO()
+    path, body = urlsplit(response.url or "").path, BytesIO()
     try:
         for chunk in _chunks(response):
             add(path, len(chunk))
             ROOM.reserve(len(chunk))
             body.write(chunk)
-            _require_pace(body.tell(), time.monotonic() - began)
     except BaseException:
         response.close()
         raise
     read._content, read._content_consumed = body.getvalue(), True  # noqa: SLF001
-
-
-def _require_pace(length: int, seconds: float) -> None:
-    if seconds > _PATIENCE + length / _LEAST_RATE:
-        raise ReadTimeout(f"timed out: {length} bytes came in {seconds:.0f} s")
 
 
 def _chunks(response: Response) -> Iterator[bytes]:

@@ -17,10 +17,16 @@ from pydantic import ValidationError
 from pyiceberg.catalog.rest import RestCatalog as PyIcebergRestCatalog
 from pyiceberg.exceptions import RESTError, ServerError, ServiceUnavailableError, TooManyRequestsError
 from requests import Response, Session
-from requests.adapters import HTTPAdapter
 from requests.exceptions import ReadTimeout, RequestException
 
-from icewright.adapters.catalogs.replies import ListingSize, ReplySize, read_within_limits, remedy, was_never_sent
+from icewright.adapters.catalogs.replies import (
+    ListingSize,
+    PacedAdapter,
+    ReplySize,
+    read_within_limits,
+    remedy,
+    was_never_sent,
+)
 from icewright.adapters.catalogs.staging import NeverSent, RequestOutcomeUnknown
 from icewright.adapters.catalogs.translate.rest import DELEGATION, RestCatalogProperties
 from icewright.core.allowlist import Allowlist, require_hosts
@@ -81,7 +87,7 @@ class BoundedRestCatalog(PyIcebergRestCatalog):
 
     def _limit(self, session: Session) -> None:
         """Limit the time of requests, and the size of replies, of a session."""
-        adapter = HTTPAdapter(pool_connections=PARALLEL, pool_maxsize=2 * PARALLEL)
+        adapter = PacedAdapter(pool_connections=PARALLEL, pool_maxsize=2 * PARALLEL)
         session.mount("http://", adapter)
         session.mount("https://", adapter)
         session.request = partial(session.request, timeout=_SECONDS)  # type: ignore[method-assign]
