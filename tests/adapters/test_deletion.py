@@ -253,6 +253,27 @@ def test_a_proof_does_not_last() -> None:
         world.finish(planned(DATA[1]), proof)
 
 
+def test_a_proof_does_not_last_while_storage_deletes_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left when it is old is proved anew, and stays where a writer took it in; quick storage is asked once."""
+    monkeypatch.setattr(module, "_FIRST", 1)
+    world, proof, sizes = World(), Proof(), list[int]()
+    real, lasts = world.files.delete, [module.PROOF_LASTS / 2, module.PROOF_LASTS]
+
+    def delete(paths: Sequence[str], concurrency: int) -> DeleteReport:
+        world.clock.time += lasts.pop(0) if lasts else timedelta(0)
+        proof.stays = {} if lasts else {DATA[3]: LIVE}
+        sizes.append(len(paths))
+        return real(paths, concurrency)
+
+    world.files.delete = delete  # type: ignore[method-assign]
+    done = world.carry_out(planned(*DATA), proof)
+    assert ([file.path for file in done.files], proof.batches) == (DATA[:3], [DATA, DATA[2:]])
+    assert world.ledger.states == dict.fromkeys(DATA[:3], LedgerState.DELETED) | {DATA[3]: LedgerState.KEPT}
+    world.files.objects, sizes[:] = dict.fromkeys(DATA, FileStat(7, OLD)), []
+    world.finish(planned(*DATA), Proof())
+    assert sizes == [1, 3]
+
+
 def test_what_is_forbidden_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is any later batch begun: what is left waits, and is told, without what stays for good."""
     monkeypatch.setattr(module, "BATCH", 2)

@@ -30,6 +30,8 @@ _SHOWN = 20  # failures that notes list one by one
 _ATTEMPTS = 3
 BATCH = 5_000  # files that one proof is good for
 PROOF_LASTS = timedelta(minutes=15)
+_FIRST = 1_000  # files of a batch that show how quick storage is
+_QUICK = timedelta(minutes=1)  # in which storage deletes so many that all others can go at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,28 +182,41 @@ class Deletion:
     def _delete_batch(
         self, job_id: str, batch: Sequence[FileAction], proof: Proof, concurrency: int, progress: _Progress
     ) -> None:
-        """Prove a batch, claim it in the ledger, stat each file once more, delete, and record the results."""
-        proved, claimed_files, stats = self._proved(job_id, batch, proof, concurrency)
+        """Prove a batch, claim it in the ledger, stat each file once more, delete, and record the results.
+
+        Where storage is slow, what is left by the time that the proof is too old is proved anew.
+        """
+        began, proved, claimed_files, stats = self._proved(job_id, batch, proof, concurrency)
         stays = dict(proved.stays) | {
             f.path: why for f in claimed_files if (why := _replaced_reason(f, stats.get(f.path)))
         }
         present = [f for f in claimed_files if stats.get(f.path) is not None and f.path not in stays]
         deleted_before = [f for f in claimed_files if f.path in progress.tried and stats.get(f.path) is None]
-        progress.tried.update(f.path for f in present)
-        report = self.files.delete([f.path for f in present], concurrency)
-        failures = dict(report.failures)
+        left, size, failures = present, _FIRST, dict[str, str]()
+        while left:
+            started = self.clock.now()
+            some, left = left[:size], left[size:]
+            progress.tried.update(f.path for f in some)
+            failures |= self.files.delete([f.path for f in some], concurrency).failures
+            if (now := self.clock.now()) - began > PROOF_LASTS:
+                break
+            size = BATCH if now - started <= _QUICK else _FIRST
+        present, late = present[: len(present) - len(left)], {f.path for f in left}
         states = dict.fromkeys(stays, LedgerState.KEPT) | dict.fromkeys(failures, LedgerState.FAILED)
         # also files that did not exist any more
-        states |= {f.path: LedgerState.DELETED for f in claimed_files if f.path not in states}
+        settled = states.keys() | late
+        states |= {f.path: LedgerState.DELETED for f in claimed_files if f.path not in settled}
         self.ledger.record(job_id, states, self.clock.now(), stays | failures)
         progress.deleted += deleted_before + [f for f in present if f.path not in failures]
         progress.failures |= failures
         progress.stays |= stays
+        if left:
+            self._delete_batch(job_id, left, proof, concurrency, progress)
 
     def _proved(
         self, job_id: str, batch: Sequence[FileAction], proof: Proof, concurrency: int
-    ) -> tuple[Proved, list[FileAction], Mapping[str, FileStat | None]]:
-        """Return the proof of a batch, and the files that it frees and that are claimed, with their stats as of now.
+    ) -> tuple[datetime, Proved, list[FileAction], Mapping[str, FileStat | None]]:
+        """Return the proof of a batch, when it began, and the files that it frees and that are claimed, with stats.
 
         Storage may hang, or the machine sleep, and a writer take in a file meanwhile: an old proof is made anew.
         """
@@ -212,7 +227,7 @@ class Deletion:
             claimed_files = [f for f in batch if f.path in claimed]
             stats = self.files.stat([f.path for f in claimed_files], concurrency)
             if self.clock.now() - began <= PROOF_LASTS:
-                return proved, claimed_files, stats
+                return began, proved, claimed_files, stats
         raise StorageUnavailable(f"{count(len(batch), 'file')} could not be proved and looked at within {PROOF_LASTS}")
 
     def _notes(self, job_id: str, location: str, progress: _Progress) -> Iterator[str]:
