@@ -129,7 +129,7 @@ class Server:
     def answer(self, path: str) -> Answer:
         """What a path leads to."""
         path = path.partition("?")[0]
-        if path.endswith("/tables/orders") or "/trees/" in path:
+        if path.endswith("/tables/orders") or "/trees" in path:
             return self.table
         if "/tables/" in path:
             return plain({"metadata-location": "s3://b/small.json", "metadata": {}})
@@ -254,6 +254,27 @@ def test_a_commit_to_a_busy_server(server: Server, status: int, outcome: type[Ex
     content = Content("id", ("orders",), "s3://b/v2.json", 1)
     with pytest.raises(outcome, match=str(status)):
         NessieClient("lake", f"{server.address}/api/v2").commit(Reference("main", True, "00"), content, {}, "m")
+
+
+def test_an_error_that_quotes_the_token(server: Server) -> None:
+    """No message has it, of either kind of catalog."""
+
+    def quote(request: BaseHTTPRequestHandler) -> None:
+        why = f"{request.headers['Authorization']} is not valid"
+        content = json.dumps({"message": why, "error": {"message": why}}).encode()
+        request.send_response(401)
+        request.send_header("Content-Length", str(len(content)))
+        request.end_headers()
+        request.wfile.write(content)
+
+    server.table = server.listing = quote
+    rest = RestCatalog(
+        rest_catalog("lake", {"uri": server.address, "token": "hush-4711"}), LocalStorage(), FixedClock()
+    )
+    for ask in (rest.pointers, NessieClient("lake", f"{server.address}/api/v2", "hush-4711").references):
+        with pytest.raises(CatalogUnavailable, match=r"Bearer \*\*\* is not valid"):
+            ask()
+    rest.close()
 
 
 @pytest.fixture

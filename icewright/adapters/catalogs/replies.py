@@ -151,7 +151,15 @@ def _read(response: Response, *_: object, add: Callable[[str, int], None], **__:
     except BaseException:
         response.close()
         raise
-    read._content, read._content_consumed = body.getvalue(), True  # noqa: SLF001
+    read._content, read._content_consumed = _without_credentials(response, body.getvalue()), True  # noqa: SLF001
+
+
+def _without_credentials(response: Response, body: bytes) -> bytes:
+    """Return a reply without the request's credentials, which errors of some servers quote, and messages have those."""
+    if response.ok:
+        return body
+    scheme, _, credentials = str(response.request.headers.get("Authorization") or "").partition(" ")
+    return body.replace((credentials or scheme).encode(), b"***") if scheme else body
 
 
 def _chunks(response: Response) -> Iterator[bytes]:

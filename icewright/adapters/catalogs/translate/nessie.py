@@ -65,15 +65,17 @@ def nessie_catalog(name: str, properties: Mapping[str, str], locations: Sequence
     """Parse the properties. Raises `ConfigError` with every fault."""
     path, faults = f"catalogs.{name}.properties", []
     uri = properties.get("uri", "").rstrip("/")
-    address = urlsplit(uri)
+    address, own = urlsplit(uri), urlsplit(properties.get("api", ""))
     if not uri:
         faults.append(f"{path}.uri: missing; give the server's address, such as http://host:19120/api/v2")
     elif address.scheme not in ("http", "https") or not address.hostname:
         faults.append(f"{path}.uri: not the address of a Nessie server; write http://host:19120/api/v2")
-    elif address.username or address.password:
-        faults.append(f"{path}.uri: holds a user or password; give a token as the property token")
+    elif "@" in address.netloc or address.query or address.fragment:
+        faults.append(f"{path}.uri: holds a user, password or query; give a token as the property token")
     elif not uri.endswith((_NATIVE, _REST)) and not properties.get("api"):
         faults.append(f"{path}.uri: end it with {_NATIVE} or {_REST}, or give the address of Nessie's API as api")
+    if "@" in own.netloc or own.query or own.fragment:
+        faults.append(f"{path}.api: holds a user, password or query; give a token as the property token")
     client = properties.get("client", "native")
     if client not in _CLIENTS:
         faults.append(f"{path}.client: {client} is not supported; use {' or '.join(_CLIENTS)}")

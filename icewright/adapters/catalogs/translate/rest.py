@@ -83,8 +83,10 @@ def rest_catalog(name: str, properties: Mapping[str, str], locations: Sequence[s
         faults.append(f"{path}.uri: missing; give the server's address, such as https://host/api/catalog")
     elif address.scheme not in ("http", "https") or not address.hostname:
         faults.append(f"{path}.uri: not the address of a REST catalog; write http://host:port/path or https://...")
-    elif address.username or address.password:
+    elif "@" in address.netloc:
         faults.append(f"{path}.uri: holds a user or password; give them as rest.auth.basic.username and .password")
+    elif address.query or address.fragment:
+        faults.append(f"{path}.uri: holds a query; give the address alone, and a token as the property token")
     auth = properties.get(_AUTH) or _implied(properties)
     if auth not in _AUTH_TYPES:
         faults.append(f"{path}.{_AUTH}: {auth} is not supported; use {', '.join(_AUTH_TYPES)}")
