@@ -302,7 +302,11 @@ def store_faults(store: SqlStore) -> Sequence[str]:
         writable = is_writable(store.engine)
     except StorageUnavailable as error:
         return (str(error),)
-    return () if writable else ("state: the database is read-only now, as after a failover",)
+    return (
+        ()
+        if writable
+        else ("state: the database takes no writes: is it a standby, or a file without the right to write it?",)
+    )
 
 
 def directory(config: Config) -> Directory:

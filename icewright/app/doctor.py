@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from icewright.app.bootstrap import Application
-from icewright.core.errors import IcewrightError, UsageError
+from icewright.core.errors import IcewrightError, StoreUnavailable, UsageError
 from icewright.core.paths import split
 from icewright.core.words import count
 from icewright.ports import Catalog
@@ -30,7 +30,7 @@ class Check:
 def examine(app: Application) -> Iterator[Check]:
     """Yield every check as it ends; a failed one does not stop the next."""
     runtime = app.runtime
-    yield _check("state store", lambda: f"{count(len(runtime.store.tables.list()), 'table')} known")
+    yield _check("state store", lambda: _known(app))
     yield _check("policy", lambda: _rules(app))
     yield _check("jobs", lambda: str(runtime.store.fleet.get() or "not paused"))
     failed: set[str] = set()
@@ -72,6 +72,12 @@ def other_names(name: str, catalog: Catalog) -> str | None:
         f"no table is in catalog {name}, but its database has some in {', '.join(names)}: "
         "name the catalog in the configuration as its engines do"
     )
+
+
+def _known(app: Application) -> str:
+    if faults := app.store_faults():
+        raise StoreUnavailable("; ".join(faults))
+    return f"{count(len(app.runtime.store.tables.list()), 'table')} known"
 
 
 def _listed(name: str, catalog: Catalog) -> str:

@@ -200,6 +200,6 @@ def test_a_read_only_store(tmp_path: Path) -> None:
     see(SqlStore(made))
     made.dispose()
     engine = open_database(f"sqlite:///file:{tmp_path}/state.db?mode=ro&uri=true")
-    with pytest.raises(StorageUnavailable, match="readonly"):
+    with pytest.raises(StorageUnavailable, match="readonly database; let this user write the file"):
         claim(SqlStore(engine))
     engine.dispose()

@@ -184,7 +184,9 @@ def test_jobs_go_on_after_a_database_was_read_only(postgres_house: tuple[Workspa
         service = Service(app, kind="service", slots=2)
         service.loops.start()
         until(lambda: all(loop.failures for loop in service.loops.loops if loop.name in ("detect", "evaluate", "work")))
-        assert service.faults() == ["state: the database is read-only now, as after a failover"]
+        assert service.faults() == [
+            "state: the database takes no writes: is it a standby, or a file without the right to write it?"
+        ]
         read_only(state, "off")
         until(lambda: maintained(app))
         service.stop(GRACE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sqlite3
 import threading
@@ -21,6 +22,7 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from icewright.adapters.postgresql import give_up_lost_servers, wait_without_limit
 from icewright.adapters.store import revisions
 from icewright.adapters.store.change_tokens import ChangeTokens
+from icewright.adapters.store.failures import first_line, unavailable
 from icewright.adapters.store.schema import JOBS
 from icewright.core.addresses import address_fault, postgres_time_limits
 from icewright.core.errors import ConfigError, SchemaMismatch, StoreUnavailable
@@ -100,7 +102,7 @@ def _make_file(database: str) -> None:
         if not (file := Path(database).expanduser()).exists():  # with the mode that SQLite gives its other files, too
             file.touch(mode=0o600)
     except OSError as error:
-        raise StoreUnavailable(f"state: {database}: it cannot be made: {error.strerror}") from error
+        raise StoreUnavailable(f"state: {database}: it cannot be made: {error.strerror}; name another file") from error
 
 
 def _sqlite(url: URL) -> sa.Engine:
@@ -225,9 +227,10 @@ def is_new(engine: sa.Engine) -> bool:
 
 
 def is_writable(engine: sa.Engine) -> bool:
-    """Return whether the database takes writes: a standby, and a server set read-only, does not."""
+    """Return whether the database takes writes: a standby, a server set read-only, and a file without rights do not."""
     if engine.dialect.name != "postgresql":
-        return True
+        file = Path(engine.url.database or "")
+        return not file.is_file() or all(os.access(path, os.W_OK) for path in (file, file.resolve().parent))
     with _transaction(engine) as connection:
         return bool(connection.exec_driver_sql("show transaction_read_only").scalar() == "off")
 
@@ -343,7 +346,7 @@ def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
             if not connection.get_execution_options().get(READS):  # what was read is not lost with a connection
                 connection.commit()
     except DataError as error:  # the value is at fault, and the same store takes others
-        raise ValueError(f"the state store does not take a value: {_first_line(error)}") from error
+        raise ValueError(f"the state store does not take a value: {first_line(error)}") from error
     except (DBAPIError, NoConnection) as error:
         raise unavailable(engine, error) from error
 
@@ -371,16 +374,6 @@ def _begin_once(engine: sa.Engine) -> sa.Connection:
         connection.close()
         raise
     return connection
-
-
-def unavailable(engine: sa.Engine, error: Exception) -> StoreUnavailable:
-    """Return the error for users, without the statement, its parameters and the password."""
-    address = engine.url.set(query={}).render_as_string(hide_password=True)
-    return StoreUnavailable(f"the state store {address} failed: {_first_line(error)}")
-
-
-def _first_line(error: Exception) -> str:
-    return str(getattr(error, "orig", None) or error).strip().splitlines()[0]
 
 
 def dialect_insert(connection: sa.Connection, table: sa.Table) -> postgresql.Insert | sqlite.Insert:
