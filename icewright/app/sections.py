@@ -223,6 +223,7 @@ class OidcSection(Section):
     name_claim: str = "email"
     groups_claim: str = "groups"
     groups: dict[str, GroupSection] = Field(default_factory=dict)
+    session_minutes: int = Field(60, ge=1, le=60 * 24)
     public_url: Annotated[str, Field(pattern="^https?://.+")] | None = None
 
 

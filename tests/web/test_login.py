@@ -88,6 +88,20 @@ def test_somebody_logs_in(served: Served, client: TestClient) -> None:
 
 
 @pytest.mark.external
+def test_a_login_expires_so_that_groups_count(served: Served, client: TestClient) -> None:
+    """The browser of an active person asks the provider again by itself; who is refused then has no session."""
+    log_in(client, "ann")
+    served.bench.clock.advance(minutes=50)
+    assert client.get(f"{API}/me").status_code == 200
+    served.bench.clock.advance(minutes=11)
+    problem(client.get(f"{API}/me"), 401)
+    again = client.get("/login?next=/tables%3Fa%3Db", follow_redirects=False)
+    assert (again.status_code, again.headers["location"]) == (303, "/auth/login?next=%2Ftables%3Fa%3Db")
+    problem(log_in(client, "eve"), 403)
+    assert client.get("/login").status_code == 200
+
+
+@pytest.mark.external
 def test_an_unverified_address_is_no_name(client: TestClient) -> None:
     """Whoever enters another person's address is named by the provider's id of them."""
     assert log_in(client, "mal").status_code == 303

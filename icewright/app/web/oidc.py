@@ -6,6 +6,7 @@ import hmac
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from hashlib import sha256
 from typing import Annotated, Any
 from urllib.parse import urlsplit
@@ -86,6 +87,7 @@ def callback(
     attempt = LoginAttempt(secret)
     if not secret or not hmac.compare_digest(attempt.state.encode(), state.encode("utf-8", "replace")):
         raise Problem(400, "this is no answer to a login that this browser began; begin again at /auth/login")
+    app.runtime.store.access.end_session(digest(request.cookies.get(COOKIE, "")))  # also of who is refused now
     if error or not code:
         raise _refused(request, app, "", f"the provider refused: {error or 'it sent no code'}")
     claims = _claims(oidc, request, attempt, code)
@@ -123,15 +125,29 @@ def begin_session(
     grants: tuple[Grant, ...],
     token: TokenRow | None = None,
 ) -> None:
-    """Store a session for an authenticated user and set its cookie; a session of a token ends with the token."""
+    """Store a session for an authenticated user and set its cookie; a session of a token ends with the token.
+
+    One of the provider ends soon, as the groups of its user may change; the cookie stays, so that the next login needs
+    no hand (`is_renewable`).
+    """
     access: Access = request.app.state.access
-    secret, now = secrets.token_urlsafe(32), app.runtime.clock.now()
+    secret, now, life = secrets.token_urlsafe(32), app.runtime.clock.now(), access.lifetime
+    if token is None and access.oidc is not None:
+        life = min(life, timedelta(minutes=access.oidc.session_minutes))
     if old := request.cookies.get(COOKIE):
         app.runtime.store.access.end_session(digest(old))
-    row = SessionRow(digest(secret), name, grants, now, now, now + access.lifetime, token.id if token else None)
+    row = SessionRow(digest(secret), name, grants, now, now, now + life, token.id if token else None)
     app.runtime.store.access.add_session(row)
     set_cookie(response, request, COOKIE, secret, int(access.lifetime.total_seconds()))
     app.runtime.store.audit.append(_audit_row(request, app, name, refused=False, roles=[str(g.role) for g in grants]))
+
+
+def is_renewable(request: Request, app: AppState) -> bool:
+    """Return whether the browser had a session of the provider that was in use until it ended."""
+    access: Access = request.app.state.access
+    secret, now = request.cookies.get(COOKIE), app.runtime.clock.now()
+    row = app.runtime.store.access.session(digest(secret)) if secret and access.oidc is not None else None
+    return row is not None and row.token_id is None and row.expires <= now < row.seen + access.idle
 
 
 def _refused(request: Request, app: AppState, name: str, reason: str) -> Problem:

@@ -16,7 +16,7 @@ from icewright.app.web.app_state import AppState, app_state
 from icewright.app.web.callers import Caller, any_caller
 from icewright.app.web.identity import COOKIE, Access, authenticate_token
 from icewright.app.web.middlewares import buffer_response
-from icewright.app.web.oidc import begin_session, local_path
+from icewright.app.web.oidc import begin_session, is_renewable, local_path
 from icewright.app.web.pages.forms import Form, form
 from icewright.app.web.pages.render import redirect, render_public_page
 from icewright.app.web.problems import MEDIA_TYPE, Problem
@@ -37,11 +37,13 @@ _HELP = {
 
 
 @router.get("/login")
-def login(request: Request, next_path: Next = "/") -> Response:
-    """Render the login form; redirect to the overview when `auth` is not configured."""
+def login(request: Request, app: Annotated[AppState, Depends(app_state)], next_path: Next = "/") -> Response:
+    """Render the login form, or redirect: to the overview where `auth` is not configured, and to renew a login."""
     access: Access = request.app.state.access
     if not access.required:
         return RedirectResponse("/", 303)
+    if is_renewable(request, app):
+        return RedirectResponse(f"/auth/login?next={quote(local_path(next_path), safe='')}", 303)
     return _login_form(request, local_path(next_path))
 
 
