@@ -1,4 +1,4 @@
-"""Where files lie: scheme, authority and folder together, and whether two such places can meet.
+"""Where files lie: scheme, authority and folder together, and whether two such places can overlap.
 
 `s3`, `s3a` and `s3n` are one scheme, and so are Azure's `abfs` and `wasb`; two buckets are never one. A name node may
 go by many names, so that the authority of `hdfs` and its like tells nothing apart, nor does that of an access point.
@@ -11,12 +11,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-from icewright.core.paths import canonical, directory_key, split
+from icewright.core.paths import canonical, directory_key, local_path, split
 
 T = TypeVar("T")
 
 HOSTS = frozenset({"hdfs", "viewfs", "ofs", "o3fs", "alluxio"})  # whose authority is a host
 _ALIASES = ("-s3alias", "--ol-s3", ".mrap")  # ends of the names by which S3's access points stand for a bucket
+
+
+def is_object_store(location: str) -> bool:
+    """Return whether a location lies in an object store, where `a%20b` and `a b` are two files."""
+    return local_path(location) is None and canonical(split(location)).scheme not in HOSTS
 
 
 @dataclass(frozen=True, slots=True)

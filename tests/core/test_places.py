@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icewright.core.places import Index, Spelling
+from icewright.core.places import Index, Spelling, is_object_store
 
 PLAIN = Spelling()
 
@@ -70,3 +70,12 @@ def test_the_index_finds_every_place_above() -> None:
     assert [name for _, name in index.holding(PLAIN.place("s3://a/wh/t"))] == ["s3://a/", "s3://a/wh/"]
     assert [name for _, name in index.holding(PLAIN.place("s3://b/wh"))] == ["s3://b/wh/"]
     assert index.holding(PLAIN.place("gs://a/wh")) == []
+
+
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [("s3a://b/t", True), ("abfss://c@one/t", True), ("HDFS://n/t", False), ("webhdfs://n/t", False), ("/t", False)],
+)
+def test_object_stores_are_told_from_file_systems_however_the_scheme_is_spelt(location: str, expected: bool) -> None:
+    """The scheme counts in any case, and by the one that it stands for."""
+    assert is_object_store(location) is expected

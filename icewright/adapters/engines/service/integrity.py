@@ -37,8 +37,7 @@ from icewright.adapters.engines.service.reachable import (
 from icewright.adapters.engines.service.row_faults import Answer, RowCheck
 from icewright.core.errors import FolderMissing, MetadataUnreadable
 from icewright.core.integrity import CheckLevel, FileFault, FileFaultKind, IntegrityReport
-from icewright.core.paths import local_path, split
-from icewright.core.places import HOSTS
+from icewright.core.places import is_object_store
 from icewright.core.table import PartitionSpec, Snapshot, TableMetadata, TableRef
 from icewright.ports import TableFiles
 from icewright.ports.work import WorkerThreads
@@ -138,12 +137,6 @@ class IntegrityCheck:
         """Return the function that resolves links in folders, which asks for each folder once in a check."""
         return cache(self.files.canonical)
 
-    @property
-    def _is_in_store(self) -> bool:
-        """Return whether the table lies in an object store, where `a%20b` and `a b` are two files."""
-        location = self.metadata.location
-        return local_path(location) is None and split(location).scheme not in HOSTS
-
     def _list_places(self) -> pl.DataFrame:
         """List the table's location and write paths; only hashes of paths stay, with the bytes of the files."""
         listed = _NO_FILES.clone()
@@ -161,7 +154,7 @@ class IntegrityCheck:
 
     def _hashes(self, paths: pl.Series) -> pl.Series:
         """Return the hash of each path."""
-        if not self._as_spelt and self._is_in_store:
+        if not self._as_spelt and is_object_store(self.metadata.location):
             return paths.str.replace("^[^/]*//[^/]*", "").str.replace_all("/{2,}", "/").hash(_SEED)
         if not self._as_spelt:
             return hashed(paths.to_frame("path"), self._canonical)["hash"]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields, replace
 import polars as pl
 
 from icewright.core.errors import MetadataUnreadable
-from icewright.core.paths import key, local_path
-from icewright.core.places import HOSTS
+from icewright.core.paths import key
+from icewright.core.places import is_object_store
 from icewright.core.table import ManifestFile, Snapshot, TableMetadata
 from icewright.ports import TableFiles
 
@@ -110,7 +110,7 @@ def _located(frame: pl.DataFrame, owner: str) -> pl.DataFrame:
     Such a file, under another path in the listing, would look unreached.
     """
     path, (scheme, slashes, _) = pl.col("path"), owner.partition("://")
-    in_store = local_path(owner) is None and scheme not in HOSTS
+    in_store = is_object_store(owner)
     clear = [scheme + slashes] if slashes else [] if in_store else ["/", "file:/"]  # faster than an expression
     unlike = frame.filter(~pl.any_horizontal(False, *(path.str.starts_with(start) for start in clear)))
     unclear = unlike.filter(~path.str.contains(_IN_A_STORE if in_store else _ROOTED))
