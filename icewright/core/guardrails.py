@@ -1,4 +1,4 @@
-"""Guardrails: limits that no level of a policy may pass, their syntax and their effect on values."""
+"""Guardrails: limits that no level of a policy may exceed, their syntax and their effect on values."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Bound:
     def __str__(self) -> str:
         return f"{self.knob} {'>=' if self.at_least else '<='} {written(self.bound)}"
 
-    def hold(self, value: Any) -> Any:  # noqa: ANN401 - any knob's value
-        """Return the value itself, or the bound when the value passes it."""
+    def apply(self, value: Any) -> Any:  # noqa: ANN401 - any knob's value
+        """Return the value itself, or the bound when the value is beyond it."""
         knob = KNOBS[self.knob]
         if knob.also is not None and value == knob.also:
-            return value if self._keeps(knob.also_range[0 if self.at_least else 1]) else self.limit
-        if isinstance(value, bool) or not isinstance(value, int | float) or self._keeps(value):
+            return value if self._allows(knob.also_range[0 if self.at_least else 1]) else self.limit
+        if isinstance(value, bool) or not isinstance(value, int | float) or self._allows(value):
             return value
         return self.limit
 
@@ -46,7 +46,7 @@ class Bound:
             return self.bound
         return math.ceil(self.bound) if self.at_least else math.floor(self.bound)
 
-    def _keeps(self, number: float) -> bool:
+    def _allows(self, number: float) -> bool:
         return number >= self.bound if self.at_least else number <= self.bound
 
 
@@ -60,7 +60,7 @@ class Values:
     def __str__(self) -> str:
         return f"{self.knob} {'in' if len(self.values) > 1 else '='} {', '.join(written(v) for v in self.values)}"
 
-    def hold(self, value: Any) -> Any:  # noqa: ANN401 - any knob's value
+    def apply(self, value: Any) -> Any:  # noqa: ANN401 - any knob's value
         """Return the value itself if it is allowed, else the first allowed value."""
         return value if value in self.values else self.values[0]
 
@@ -98,7 +98,7 @@ def parse_guardrail(path: str, text: object) -> Guardrail:
 
 
 def _contradictions(guardrails: Sequence[Guardrail]) -> list[str]:
-    """Return the faults of guardrails for the same knob that cannot hold together."""
+    """Return the faults of guardrails of one knob that contradict one another."""
     faults = []
     for name in dict.fromkeys(g.knob for g in guardrails):
         same_knob = [g for g in guardrails if g.knob == name]

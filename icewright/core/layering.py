@@ -134,7 +134,7 @@ class Policy:
     def _apply_guardrails(self, name: str, origin: Origin) -> Origin:
         value, by = origin.value, []
         for guardrail in self.guardrails:
-            if guardrail.knob == name and (bounded := guardrail.hold(value)) != value:
+            if guardrail.knob == name and (bounded := guardrail.apply(value)) != value:
                 value = bounded
                 by.append(str(guardrail))
         note = f"{written(origin.value)} held by guardrail {' and '.join(by)}" if by else origin.note
@@ -197,7 +197,7 @@ def parse_settings(
         faults += [
             f"{path}{separator}{name}: {settings[knob.name]!r} passes the guardrail {g}"
             for g in guardrails
-            if g.knob == knob.name and g.hold(settings[knob.name]) != settings[knob.name]
+            if g.knob == knob.name and g.apply(settings[knob.name]) != settings[knob.name]
         ]
     if faults:
         raise ConfigError(faults)

@@ -332,8 +332,8 @@ def opening_gb_hours(knobs: Knobs) -> float:
     return OPEN_COST_MB / READ_MB_PER_GB_HOUR + requests
 
 
-def unpaid(value: float, cost: float, knobs: Knobs) -> str:
-    """Return in words that a merge spares readers too few GB-hours for what it costs."""
+def does_not_pay(value: float, cost: float, knobs: Knobs) -> str:
+    """Return the reason that a merge spares readers too few GB-hours for what it costs."""
     asked = f"{rewriting.MIN_RETURN.name} asks for {knobs[rewriting.MIN_RETURN]:g} times as much"
     return f"{decimal(value)} GB-hours of reads for {decimal(cost)} of work, and {asked}"
 

@@ -1,4 +1,4 @@
-"""Permissions: the one table from which enforcement, its documentation and its tests are made."""
+"""Permissions: the single table that enforcement, documentation and tests are derived from."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from icewright.core.layering import matches, parse_pattern
 from icewright.core.policy import INVENTORY, Operation
 from icewright.core.table import TableRef
 
-Place = tuple[str, ...]  # a catalog, or a namespace of it; empty: all there is
-VisibilityFilter = tuple[Place, ...] | None  # patterns of the places that somebody sees; None: all
+Place = tuple[str, ...]  # a catalog, or a namespace of it, or a pattern of either; empty: everything
+VisibilityFilter = tuple[Place, ...] | None  # patterns of the visible places; None: all places
 
 DELETING = frozenset({Operation.EXPIRE_ROWS, Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS})
 _AMBIGUOUS = 3  # from so many parts on, a rule's pattern may mean a table or a nested namespace
 
 
 class Role(enum.StrEnum):
-    """A role in the scopes that were named with it."""
+    """A role, which a `Grant` limits to scopes."""
 
     VIEWER = "viewer"
     OPERATOR = "operator"
@@ -28,7 +28,7 @@ class Role(enum.StrEnum):
 
 
 class Action(enum.StrEnum):
-    """Everything that can be asked for."""
+    """The actions that need a permission."""
 
     TABLES_READ = "tables.read"
     JOBS_READ = "jobs.read"
@@ -58,7 +58,7 @@ class Action(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Which roles may, and what the action is."""
+    """The roles that may do an action, and a description of the action."""
 
     roles: frozenset[Role]
     help: str
@@ -71,7 +71,7 @@ _ADMINS = frozenset({Role.ADMIN})
 
 PERMISSIONS: Mapping[Action, Permission] = {
     Action.TABLES_READ: Permission(_ALL, "see tables: health, facts, verdicts, knobs, snapshots, pins"),
-    Action.JOBS_READ: Permission(_ALL, "see jobs and runs, what they said and what they deleted"),
+    Action.JOBS_READ: Permission(_ALL, "see jobs and runs, their logs and the files that they deleted"),
     Action.PLAN_READ: Permission(_ALL, "see the queue, the plan and the overview"),
     Action.POLICIES_READ: Permission(_ALL, "see policy rules and their versions"),
     Action.POLICIES_PREVIEW: Permission(_ALL, "see what a rule would change, without changing it"),
@@ -101,13 +101,13 @@ PERMISSIONS: Mapping[Action, Permission] = {
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A role in the places that the patterns name; without any, everywhere."""
+    """A role in the places that match a scope; without scopes, everywhere."""
 
     role: Role
     scopes: tuple[Place, ...] = ()
 
     def covers(self, place: Place) -> bool:
-        """Return whether the place is one of the grant's."""
+        """Return whether the grant applies to the place."""
         return not self.scopes or any(covers(scope, place) for scope in self.scopes)
 
 
@@ -136,7 +136,7 @@ class Principal:
         return bool(self._for(action))
 
     def may_rule(self, action: Action, pattern: Place) -> bool:
-        """Return whether they may in every place that a policy rule of this pattern can reach."""
+        """Return whether the principal may do the action in every place that a rule of this pattern can match."""
         return any(
             not grant.scopes or any(within(pattern, scope) for scope in grant.scopes) for grant in self._for(action)
         )
@@ -153,7 +153,7 @@ class Principal:
 
 
 def grant(role: str, scopes: Iterable[str] = ()) -> Grant:
-    """Return a grant as people write it. Raises `UsageError`."""
+    """Parse a grant of a role and its scopes. Raises `UsageError`."""
     if role not in list(Role):
         raise UsageError(f"there is no role {role}; there is: {', '.join(Role)}")
     places = tuple(parse_pattern(scope) for scope in scopes)
@@ -165,29 +165,29 @@ def grant(role: str, scopes: Iterable[str] = ()) -> Grant:
 
 
 def place_of(ref: TableRef) -> Place:
-    """Return the catalog, namespace and name of a table as a scope."""
+    """Return the catalog and namespace of a table as a place."""
     return (ref.catalog, *ref.namespace)
 
 
 def covers(scope: Place, place: Place) -> bool:
-    """Return whether a catalog's or namespace's pattern holds the place, which may lie deeper."""
+    """Return whether the scope's pattern matches the place or a namespace that contains it."""
     return bool(place) and matches(scope, place[: len(scope)])
 
 
 def sees(visibility: VisibilityFilter, place: Place) -> bool:
-    """Return whether the scope is visible to the principal."""
+    """Return whether the place is visible."""
     return visibility is None or any(covers(scope, place) for scope in visibility)
 
 
 def touches(visibility: VisibilityFilter, catalog: str) -> bool:
-    """Return whether anything of the catalog can be in sight."""
+    """Return whether anything of the catalog may be visible."""
     return visibility is None or any(matches(scope[:1], (catalog,)) for scope in visibility)
 
 
 def within(pattern: Place, scope: Place) -> bool:
     """Return whether every table that a rule's pattern can match lies in the scope.
 
-    A pattern of three parts or more may mean a table or a nested namespace, so it has to go on below the scope.
+    A pattern of three parts or more may mean a table or a nested namespace, so it has to be longer than the scope.
     """
     if len(pattern) < len(scope) or len(pattern) == len(scope) >= _AMBIGUOUS:
         return False
@@ -195,7 +195,7 @@ def within(pattern: Place, scope: Place) -> bool:
 
 
 def overlaps(pattern: Place, visibility: VisibilityFilter) -> bool:
-    """Return whether a rule of this pattern can reach anything in sight."""
+    """Return whether a rule of this pattern can match anything that is visible."""
     return visibility is None or any(
         all(matches((a,), (b,)) or matches((b,), (a,)) for a, b in zip(pattern, scope, strict=False))
         for scope in visibility
@@ -203,14 +203,14 @@ def overlaps(pattern: Place, visibility: VisibilityFilter) -> bool:
 
 
 def _covers(outer: str, inner: str) -> bool:
-    """Return whether a wildcard's names are all another's; `?` may not stand for the many that `*` means."""
+    """Return whether the pattern `outer` matches every name that `inner` matches; `?` never covers `*`."""
     return matches((outer,), (inner,)) and not ("?" in outer and "*" in inner)
 
 
-def needed(
+def required_actions(
     operations: Sequence[Operation], knobs: Collection[str] = (), *, dry_run: bool = False
 ) -> tuple[Action, ...]:
-    """Return the actions that a request for these operations with settings of its own needs."""
+    """Return the actions that a request needs permission for; `knobs` are those that it sets for its run."""
     if dry_run and INVENTORY.name not in knobs:
         return (Action.JOBS_DRY_RUN,)
     if dry_run:  # it names a file anywhere that the service can read

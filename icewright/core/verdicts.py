@@ -14,7 +14,7 @@ from icewright.core.effective import Ignored, Knobs, Origin
 from icewright.core.errors import IcewrightError
 from icewright.core.health import HealthPart, health_parts, overall
 from icewright.core.kernel import written_order
-from icewright.core.merging import pays_from, unpaid
+from icewright.core.merging import does_not_pay, pays_from
 from icewright.core.operations import (
     check,
     compact,
@@ -204,7 +204,7 @@ def _worth(found: Due, knobs: Knobs, now: datetime) -> Due | NotDue:
     if found.value is None or found.value >= knobs[MIN_RETURN] * found.cost:
         return found
     pays = pays_from(found.value, found.cost, knobs, found.grows_from, now)
-    return NotDue(f"does not pay yet: {unpaid(found.value, found.cost, knobs)}; {found.why}", pays)
+    return NotDue(f"does not pay yet: {does_not_pay(found.value, found.cost, knobs)}; {found.why}", pays)
 
 
 def due(evaluation: Evaluation) -> dict[Operation, Due]:

@@ -13,7 +13,7 @@ from icewright.core.places import Spelling
 from icewright.core.restore import resolve
 from icewright.core.table import TableMetadata, TableRef
 from icewright.flow.operation import Request, load
-from icewright.flow.register import named_tables, register, taking
+from icewright.flow.register import named_tables, register, require_registering
 from icewright.flow.runtime import Runtime
 from icewright.flow.table_job import TableJob
 from icewright.ports import CopyRequest, JobRow, Pointer, Registration, SnapshotPin
@@ -31,7 +31,7 @@ def restore_beside(runtime: Runtime, ref: TableRef, to: str, new: TableRef, *, d
     The table stays as it is. Raises `Refused` when the new name or its place is taken, and what `copy_table` does; a
     restore that was interrupted goes on when it is asked for again.
     """
-    taking(runtime, new)
+    require_registering(runtime, new)
     if "/" in new.name:
         raise UsageError(f"{new}: a table beside another has its name as its folder's: name it without a slash")
     metadata, now = runtime.catalog(ref).load(ref), runtime.clock.now()

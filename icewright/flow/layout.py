@@ -288,7 +288,7 @@ class _LayoutKnobs:
             return FileSizes(AUTO_TARGETS[0][1], AUTO_TARGETS)
         sizes = FileSizes(aimed * MEGABYTE)
         bounds = [one for one in policy.guardrails if one.knob == _TARGET]
-        others = (t for t in sizes.smaller if tried and all(b.hold(t / MEGABYTE) == t / MEGABYTE for b in bounds))
+        others = (t for t in sizes.smaller if tried and all(b.apply(t / MEGABYTE) == t / MEGABYTE for b in bounds))
         return replace(sizes, others=tuple(others))
 
 

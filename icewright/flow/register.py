@@ -21,9 +21,9 @@ _SPELLING = Spelling()
 def register(
     runtime: Runtime, ref: TableRef, place: str, *, dry_run: bool = False, replace_lost: bool = False
 ) -> RegisterResult:
-    """Register a table under a name by the newest metadata file at a place, or by the one that `place` names.
+    """Register a table by the metadata file that `place` names, or by the newest one in the folder `place`.
 
-    `replace_lost`: a table of this name whose current metadata file is lost goes on with the newest that is left.
+    `replace_lost` allows replacing a table of this name whose current metadata file is lost.
     Raises `Refused` where a catalog names the table or its name already, the newest file is not certain, or a file that
     the current snapshot needs is at fault.
     """
@@ -32,9 +32,9 @@ def register(
 
 
 def _register(runtime: Runtime, ref: TableRef, place: str, *, dry_run: bool, replace_lost: bool) -> RegisterResult:
-    taker, catalog, place = taking(runtime, ref), runtime.catalog(ref), named_place(place)
-    lost = _lost(runtime, ref, place)
-    metadata = _found(runtime, catalog, ref, place)
+    target, catalog, place = require_registering(runtime, ref), runtime.catalog(ref), named_place(place)
+    lost = _lost_metadata_file(runtime, ref, place)
+    metadata = _metadata_at(runtime, catalog, ref, place)
     folder = _SPELLING.place(metadata.metadata_folder)
     if not any(folder.may_lie_in(_SPELLING.place(root)) for root in metadata.roots):
         raise Refused(
@@ -63,7 +63,7 @@ def _register(runtime: Runtime, ref: TableRef, place: str, *, dry_run: bool, rep
         raise Refused(
             f"{ref} is in its catalog, and its metadata file {lost} is lost: --replace-lost registers it again"
         )
-    taker.register(ref, metadata.metadata_location, replace=lost is not None)
+    target.register(ref, metadata.metadata_location, replace=lost is not None)
     now = catalog.load(ref)
     if now.metadata_location != metadata.metadata_location:
         raise Refused(f"{ref} is at {now.metadata_location}: somebody else registered it or has committed already")
@@ -72,10 +72,10 @@ def _register(runtime: Runtime, ref: TableRef, place: str, *, dry_run: bool, rep
     return result
 
 
-def taking(runtime: Runtime, ref: TableRef) -> Registering:
-    """Return the catalog that a table may be registered in.
+def require_registering(runtime: Runtime, ref: TableRef) -> Registering:
+    """Return the catalog of the table as one that registers metadata files.
 
-    Raises `Refused` when it has no such namespace, and `UsageError` when it takes no tables by their metadata files.
+    Raises `Refused` when it has no such namespace, and `UsageError` when it registers no metadata files.
     """
     catalog = runtime.catalog(ref)
     if not isinstance(catalog, Registering):
@@ -84,8 +84,11 @@ def taking(runtime: Runtime, ref: TableRef) -> Registering:
     return catalog
 
 
-def _lost(runtime: Runtime, ref: TableRef, place: str) -> str | None:
-    """Return the lost metadata file of the table of this name. Raises `Refused` if its file is there."""
+def _lost_metadata_file(runtime: Runtime, ref: TableRef, place: str) -> str | None:
+    """Return the lost metadata file of the table with this name, None without such a table.
+
+    Raises `Refused` if the file exists, or if it lies in another place.
+    """
     named = next((one.metadata_location for one in runtime.catalog(ref).pointers() if one.ref == ref), None)
     if named is None:
         return None
@@ -98,7 +101,9 @@ def _folder(place: str) -> str:
     return place if version_number(place) is None else place.rpartition("/")[0]
 
 
-def _found(runtime: Runtime, catalog: Catalog, ref: TableRef, place: str) -> TableMetadata:
+def _metadata_at(runtime: Runtime, catalog: Catalog, ref: TableRef, place: str) -> TableMetadata:
+    """Return the metadata of the file that `place` names, or of the newest file in the folder."""
+
     def read(path: str) -> TableMetadata:
         return catalog.neighbour(Pointer(ref, path))
 
@@ -109,7 +114,7 @@ def _found(runtime: Runtime, catalog: Catalog, ref: TableRef, place: str) -> Tab
 
 
 def named_tables(runtime: Runtime) -> Iterator[tuple[Pointer, Sequence[Registration]]]:
-    """Yield each table that a configured catalog names, with what is known of the tables that had its name."""
+    """Yield each table that a configured catalog names, with the registrations under its name, earlier ones too."""
     known: dict[TableRef, list[Registration]] = {}
     for one in runtime.store.registrations.list():
         known.setdefault(one.ref, []).append(one)
@@ -128,7 +133,7 @@ def _require_whole(metadata: TableMetadata, report: IntegrityReport) -> None:
 
 
 def _require_unknown(runtime: Runtime, metadata: TableMetadata, lost: str | None) -> None:
-    """Raise `Refused` if a catalog names a version of the table, wherever it lies, or another table in its place."""
+    """Raise `Refused` if a catalog names any version of the table, or another table whose location overlaps."""
     here, own = _SPELLING.place(metadata.location), {metadata.metadata_location, *metadata.metadata_log}
     for pointer, known in named_tables(runtime):
         at = pointer.metadata_location

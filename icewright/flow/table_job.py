@@ -1,4 +1,4 @@
-"""A job that holds one table for work that no operation does: an undo, a restore, a repair, an erasure or a copy."""
+"""Jobs for work on one table that is no operation: an undo, a restore, a repair, an erasure or a copy."""
 
 from __future__ import annotations
 
@@ -22,10 +22,7 @@ _TIME_LIMIT = timedelta(hours=2)
 
 @dataclass(slots=True)
 class TableJob:
-    """The running job, which holds the table; `summary` is what it says when it has ended well.
-
-    `result` is what it found or made, as JSON.
-    """
+    """A running job, which holds the table's lease. Its work sets `summary` and `result`, a JSON document."""
 
     job_id: str
     lease: Lease
@@ -37,7 +34,7 @@ class TableJob:
 def table_job(
     runtime: Runtime, ref: TableRef, table_uuid: str, options: Mapping[str, str], what: str, pool: str = "default"
 ) -> Iterator[TableJob]:
-    """Hold the table by a job of its own for the block. Raises `Refused` while another job works on the table."""
+    """Run the block as a new job on the table. Raises `Refused` while another job works on the table."""
     now = runtime.clock.now()
     job_id = runtime.store.jobs.claim(ref, table_uuid, (), runtime.trigger, now, pool, options)
     if job_id is None:
@@ -48,7 +45,7 @@ def table_job(
 
 @contextmanager
 def running_job(runtime: Runtime, ref: TableRef, job_id: str, what: str, lease: Lease) -> Iterator[TableJob]:
-    """Make the block the work of a job that has begun, and end the job with it. Raises what the block does."""
+    """Run the block as the work of a running job, and finish the job after it. Raises what the block raises."""
     lease.set_limits(_TIME_LIMIT, timedelta(seconds=STALL.default))
     runtime.record_event("job_started", ref, {"job_id": job_id, "operations": ()})
     state, summary = JobState.INTERRUPTED, ""
@@ -74,7 +71,7 @@ def running_job(runtime: Runtime, ref: TableRef, job_id: str, what: str, lease: 
 
 
 def _finish(runtime: Runtime, ref: TableRef, job_id: str, state: JobState, summary: str) -> None:
-    """End the job after evaluating the table as the job left it."""
+    """Evaluate the table if the job succeeded, then finish the job."""
     try:
         if state is JobState.SUCCEEDED and ref.catalog in runtime.catalogs:
             runtime.retry_idempotent(lambda: evaluate_and_record(runtime, ref, runtime.clock.now()))

@@ -80,16 +80,16 @@ def test_until_when_each_snapshot_stays() -> None:
     )
     table, second = metadata(snapshots=lineage([300, 200, 100, 1]), refs=refs), timedelta(seconds=1)
     keep_one = knobs({"expire_snapshots.min_snapshots_to_keep": 1})
-    assert expire_snapshots.stays(table, (), keep_one, NOW) == {
+    assert expire_snapshots.snapshot_expirations(table, (), keep_one, NOW) == {
         1: NOW + 100 * hour + second,
         2: "head of branch dev",
         3: NOW + 300 * hour + second,
         4: "current snapshot",
     }
-    off = expire_snapshots.stays(table, (), knobs({"expire_snapshots.enabled": False}), NOW)
+    off = expire_snapshots.snapshot_expirations(table, (), knobs({"expire_snapshots.enabled": False}), NOW)
     assert off == dict.fromkeys(range(1, 5), "expire_snapshots is switched off")
     forbidden = replace(table, properties={"gc.enabled": "false"})
-    assert expire_snapshots.stays(forbidden, (), keep_one, NOW)[1] == "gc.enabled is false on the table"
+    assert expire_snapshots.snapshot_expirations(forbidden, (), keep_one, NOW)[1] == "gc.enabled is false on the table"
 
 
 def test_a_ref_that_is_outlived_waits_for_nothing() -> None:

@@ -134,7 +134,7 @@ def test_a_guardrail_may_bound_what_the_knob_bounds_already(text: str) -> None:
 @pytest.mark.cases(151)
 def test_what_passes_a_guardrail_is_replaced(text: str, value: object, expected: object) -> None:
     """By the bound or the first of the values; a word that stands for a range of numbers must lie within the bound."""
-    assert parse_guardrail("guardrails[0]", text).hold(value) == expected
+    assert parse_guardrail("guardrails[0]", text).apply(value) == expected
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ from icewright.core.permissions import (
     Via,
     covers,
     grant,
-    needed,
     overlaps,
+    required_actions,
     sees,
     touches,
     within,
@@ -130,9 +130,9 @@ def test_sights() -> None:
 def test_what_a_job_needs() -> None:
     """Deleting needs more than rewriting; knobs of other operations need the right to change policy."""
     compact, expire = Operation.COMPACT, Operation.EXPIRE_SNAPSHOTS
-    assert needed([compact], ["compact.where"]) == (A.JOBS_RUN,)
-    assert needed([compact], ["execute.check_totals"]) == (A.JOBS_RUN, A.POLICIES_CHANGE)
-    assert needed([compact, expire]) == (A.JOBS_RUN, A.JOBS_DELETE)
-    assert needed([expire], dry_run=True) == (A.JOBS_DRY_RUN,)
-    assert needed([expire], ["remove_orphans.inventory"], dry_run=True) == (A.JOBS_DRY_RUN, A.POLICIES_CHANGE)
+    assert required_actions([compact], ["compact.where"]) == (A.JOBS_RUN,)
+    assert required_actions([compact], ["execute.check_totals"]) == (A.JOBS_RUN, A.POLICIES_CHANGE)
+    assert required_actions([compact, expire]) == (A.JOBS_RUN, A.JOBS_DELETE)
+    assert required_actions([expire], dry_run=True) == (A.JOBS_DRY_RUN,)
+    assert required_actions([expire], ["remove_orphans.inventory"], dry_run=True) == (A.JOBS_DRY_RUN, A.POLICIES_CHANGE)
     assert {Operation.EXPIRE_ROWS, expire, Operation.REMOVE_ORPHANS} == DELETING

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icewright.core.operations.expire_snapshots import expiry, stays
+from icewright.core.operations.expire_snapshots import expiry, snapshot_expirations
 from icewright.core.retention import plan_expiry
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotHold, SnapshotRef, TableMetadata
 from icewright.testing import NOW, knobs, metadata, snapshot
@@ -162,7 +162,7 @@ def test_what_people_are_told_of_snapshots_is_what_expires(
         }
     )
     holds = () if held is None else (SnapshotHold(held, "reader a", NOW + timedelta(days=30)),)
-    told = stays(endless, holds, kept, NOW)
+    told = snapshot_expirations(endless, holds, kept, NOW)
     assert told.keys() == endless.by_id.keys()
 
     def expires(snapshot_id: int, at: datetime) -> bool:

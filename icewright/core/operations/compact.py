@@ -55,19 +55,19 @@ class PartitionRewrite:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The partitions that are worth rewriting, each with its cause, and those that are not."""
+    """The partitions that are due for a rewrite, and those that are left alone, by reason."""
 
     admitted: Sequence[PartitionFacts]  # by `compact.where`
     due: tuple[PartitionRewrite, ...]
     hot: tuple[PartitionFacts, ...]  # left to their writers
-    stuck: tuple[PartitionFacts, ...]  # whose previous rewrite had no effect
-    unpaid: tuple[tuple[PartitionFacts, float, float], ...]  # with value and cost in GB-hours
-    filling: tuple[tuple[PartitionFacts, datetime], ...]  # with when the files of their last merge will be full
-    reads: str  # by which merges are valued, as verdicts tell them
-    revisit: datetime | None  # when a partition settles, is full, is spared by writers, or may pay by its silence
+    ineffective: tuple[PartitionFacts, ...]  # their previous rewrite had no effect
+    not_worthwhile: tuple[tuple[PartitionFacts, float, float], ...]  # with value and cost in GB-hours
+    awaiting_files: tuple[tuple[PartitionFacts, datetime], ...]  # with when their last merge would fill its files
+    reads: str  # the reads that merges are valued by, in words
+    revisit: datetime | None  # the next time at which a partition may become due without a commit
 
-    def by(self, *causes: Cause) -> tuple[PartitionRewrite, ...]:
-        """Return the rewrites for one of these causes."""
+    def with_cause(self, *causes: Cause) -> tuple[PartitionRewrite, ...]:
+        """Return the due rewrites with one of these causes."""
         return tuple(rewrite for rewrite in self.due if rewrite.cause in causes)
 
 
@@ -98,13 +98,13 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
     """Return which partitions to rewrite and which not, and why."""
     due: list[PartitionRewrite] = []
     hot: list[PartitionFacts] = []
-    stuck: list[PartitionFacts] = []
-    unpaid: list[tuple[PartitionFacts, float, float]] = []
-    filling: list[tuple[PartitionFacts, datetime]] = []
+    ineffective: list[PartitionFacts] = []
+    not_worthwhile: list[tuple[PartitionFacts, float, float]] = []
+    awaiting_files: list[tuple[PartitionFacts, datetime]] = []
     changes: list[datetime] = []
     append_stream: bool | None = None
     partitions = admitted(facts, knobs, now)
-    candidates = [partition for partition in partitions if _may_be_due(partition, knobs)]  # as most are not
+    candidates = [partition for partition in partitions if _may_be_due(partition, knobs)]  # few of many
     replaced = replacement(facts) if candidates else None
     for partition in candidates:
         lasts = merging.files_last(partition, replaced, knobs, now)
@@ -115,7 +115,7 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
             changes.append(settles)
         if rewrite is None:
             if not settled and (full := merging.full_at(partition, facts, knobs, lasts, now)) is not None:
-                filling.append((partition, full))
+                awaiting_files.append((partition, full))
             continue
         cold_from = hot_until(partition, facts.metadata, knobs)
         if cold_from is not None and now < cold_from:
@@ -127,21 +127,21 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
         cost = merging.rewrite_gb_hours(rewrite.files, rewrite.bytes, knobs)
         again = settled and rewrite.cause is not Cause.ASKED
         if rewrite.cause is not Cause.DELETES and merging.was_rewritten_in_vain(partition, knobs, last, settled=again):
-            stuck.append(partition)
+            ineffective.append(partition)
         elif rewrite.value is not None and rewrite.value < knobs[rewriting.MIN_RETURN] * cost:
-            unpaid.append((partition, rewrite.value, cost))
+            not_worthwhile.append((partition, rewrite.value, cost))
             spared = merging.spared_from(partition, replaced, knobs)
             pays = merging.pays_from(rewrite.value, cost, knobs, rewrite.grows_from, now)
             changes += [at for at in (spared, pays) if at is not None and at > now]
         else:
             due.append(rewrite)
-    revisit = min([*changes, *(full for _, full in filling)], default=None)
-    left = (tuple(hot), tuple(stuck), tuple(unpaid), tuple(filling))
+    revisit = min([*changes, *(full for _, full in awaiting_files)], default=None)
+    left = (tuple(hot), tuple(ineffective), tuple(not_worthwhile), tuple(awaiting_files))
     return Choice(partitions, tuple(due), *left, merging.reported_reads(facts, knobs), revisit)
 
 
 def _may_be_due(partition: PartitionFacts, knobs: Knobs) -> bool:
-    """Return whether there is anything to merge, to sort, to apply or to partition anew."""
+    """Return whether the partition has files to merge, sort or repartition, or deletes to apply."""
     asked = knobs[rewriting.REWRITE_ALL] or knobs[rewriting.OUTPUT_SPEC] is not None
     return asked or partition.candidate_files > 1 or partition.overlap is not None or partition.delete_files > 0
 
@@ -149,7 +149,7 @@ def _may_be_due(partition: PartitionFacts, knobs: Knobs) -> bool:
 def _rewrite(
     partition: PartitionFacts, facts: TableFacts, knobs: Knobs, lasts: timedelta, now: datetime, *, settled: bool
 ) -> PartitionRewrite | None:
-    """Return the rewrite of a partition by its strongest cause; None when nothing is to be mended."""
+    """Return the rewrite of a partition by its strongest cause; None without one."""
     saved = files_to_save(partition, facts)
     causes = (
         (Cause.ASKED, knobs[rewriting.REWRITE_ALL]),
@@ -181,7 +181,7 @@ def _deletes_due(partition: PartitionFacts, knobs: Knobs) -> bool:
 
 
 def _order_due(partition: PartitionFacts, facts: TableFacts, knobs: Knobs) -> bool:
-    """Return whether too many files overlap; a partition of one target's worth becomes one file, which is sorted."""
+    """Return whether too many files overlap; never for data of one target file, which any merge sorts."""
     if partition.overlap is None or partition.data_bytes <= facts.thresholds.of(partition.data_bytes).target_bytes:
         return False
     return partition.overlap > knobs[rewriting.MAX_OVERLAP]
@@ -205,7 +205,7 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
             steps.append(_step(facts, knobs, order, batch, where, engines))
     one_call = len(groups) == 1 and sum(rewrite.bytes for rewrite in choice.due) <= max_bytes
     whole_table = len(chosen) == len(choice.admitted) and one_call
-    if (choice.hot or choice.stuck) and inexpressible:
+    if (choice.hot or choice.ineffective) and inexpressible:
         notes.append(f"{count(inexpressible, 'partition')} left to later: no filter tells them apart from the rest")
     elif whole_table or inexpressible:  # one call for all: a second would only meet what the first has written
         if not whole_table:
@@ -275,10 +275,10 @@ def _verdict(
     facts: TableFacts, knobs: Knobs, choice: Choice, steps: tuple[RewriteDataFiles, ...], notes: Sequence[str]
 ) -> Due:
     saved = sum(rewrite.saved for rewrite in choice.due)
-    by_deletes = [rewrite.partition for rewrite in choice.by(Cause.DELETES)]
+    by_deletes = [rewrite.partition for rewrite in choice.with_cause(Cause.DELETES)]
     delete_files = sum(p.delete_files for p in by_deletes)
     deleted_bytes = sum(p.data_bytes * p.deleted_ratio for p in by_deletes)
-    unsorted_bytes = sum(r.bytes * (r.partition.overlap or 0) for r in choice.by(Cause.ORDER))
+    unsorted_bytes = sum(r.bytes * (r.partition.overlap or 0) for r in choice.with_cause(Cause.ORDER))
     values = [rewrite.value for rewrite in choice.due if rewrite.value is not None]
     return Due(
         Work(Operation.COMPACT, steps, tuple(notes)),
@@ -302,7 +302,7 @@ def _other_specs(facts: TableFacts, step: RewriteDataFiles) -> bool:
 
 def _reasons(facts: TableFacts, choice: Choice) -> list[str]:
     reasons = []
-    if by_size := choice.by(Cause.SIZE):
+    if by_size := choice.with_cause(Cause.SIZE):
         files = sum(rewrite.files for rewrite in by_size)
         size = sum(rewrite.bytes for rewrite in by_size) / files / MEGABYTE
         targets = sorted({facts.thresholds.of(r.partition.data_bytes).target_bytes for r in by_size})
@@ -313,15 +313,15 @@ def _reasons(facts: TableFacts, choice: Choice) -> list[str]:
             reasons.append(
                 f"{count(hot, 'hot partition')} among them: their writers only append, and do not conflict with it"
             )
-    if by_deletes := [rewrite.partition for rewrite in choice.by(Cause.DELETES)]:
+    if by_deletes := [rewrite.partition for rewrite in choice.with_cause(Cause.DELETES)]:
         files = sum(p.delete_files for p in by_deletes)
         share = sum(p.deleted_rows for p in by_deletes) / max(1, sum(p.records for p in by_deletes))
         reasons.append(f"{files} delete files for {share:.0%} of the rows in {count(len(by_deletes), 'partition')}")
-    if asked := choice.by(Cause.ASKED):
+    if asked := choice.with_cause(Cause.ASKED):
         reasons.append(f"compact.rewrite_all asks for all files of {count(len(asked), 'partition')}")
-    if by_spec := choice.by(Cause.SPEC):
+    if by_spec := choice.with_cause(Cause.SPEC):
         reasons.append(f"{sum(r.files for r in by_spec)} files of other partition specs than compact.output_spec_id")
-    if by_order := choice.by(Cause.ORDER):
+    if by_order := choice.with_cause(Cause.ORDER):
         worst = max(rewrite.partition.overlap or 0 for rewrite in by_order)
         reasons.append(
             f"{count(len(by_order), 'partition')} out of order: up to {worst:.0%} of the pairs of files overlap"
@@ -331,14 +331,14 @@ def _reasons(facts: TableFacts, choice: Choice) -> list[str]:
 
 def _left_out(facts: TableFacts, choice: Choice, knobs: Knobs) -> list[str]:
     """Return why partitions are left as they are, each reason with their names."""
-    reasons = (("hot, left to the writer", choice.hot), ("previous rewrite had no effect", choice.stuck))
+    reasons = (("hot, left to the writer", choice.hot), ("previous rewrite had no effect", choice.ineffective))
     texts = [f"{reason}: {_named(facts, partitions)}" for reason, partitions in reasons if partitions]
-    if choice.unpaid:
-        partitions, values, costs = zip(*choice.unpaid, strict=True)
-        balance = merging.unpaid(sum(values), sum(costs), knobs)
+    if choice.not_worthwhile:
+        partitions, values, costs = zip(*choice.not_worthwhile, strict=True)
+        balance = merging.does_not_pay(sum(values), sum(costs), knobs)
         texts.append(f"does not pay yet{choice.reads}, {balance}: {_named(facts, partitions)}")
-    if choice.filling:
-        partitions, full = zip(*choice.filling, strict=True)
+    if choice.awaiting_files:
+        partitions, full = zip(*choice.awaiting_files, strict=True)
         wait = f"last merge waits until what arrives fills its files, expected by {min(full):%Y-%m-%d %H:%M} UTC"
         texts.append(f"{wait}: {_named(facts, partitions)}")
     return texts

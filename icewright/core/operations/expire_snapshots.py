@@ -65,10 +65,10 @@ def _plan(
     )
 
 
-def stays(
+def snapshot_expirations(
     metadata: TableMetadata, holds: Sequence[SnapshotHold], knobs: Knobs, now: datetime
 ) -> Mapping[int, datetime | str]:
-    """Return until when each snapshot stays for its age alone, or else who keeps it, by its id."""
+    """Return by snapshot id when the snapshot will be old enough to expire, or else what retains it."""
     if (off := _switched_off(metadata, knobs)) is not None:
         return dict.fromkeys(metadata.by_id, off)
     ageless = replace(metadata, refs=tuple(replace(ref, max_snapshot_age=None) for ref in metadata.refs))

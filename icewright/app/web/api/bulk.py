@@ -11,7 +11,7 @@ from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
 from icewright.core.errors import UsageError
 from icewright.core.layering import parse_settings
-from icewright.core.permissions import Action, needed, place_of
+from icewright.core.permissions import Action, place_of, required_actions
 from icewright.flow.bulk import cancel_jobs, drain_process, pause_fleet, pause_tables, queue_jobs, selected_tables
 from icewright.ports import TableRow
 
@@ -57,7 +57,7 @@ def cancel(body: models.BulkRequest, caller: Annotated[Caller, needs(Action.JOBS
 def run(body: models.BulkRunRequest, caller: Annotated[Caller, needs(Action.JOBS_RUN)]) -> models.Bulk:
     """Queue a manual job on each selected table that the caller may run it on; without `expected` only count them."""
     knobs = parse_settings("set", body.set, caller.runtime.policy().guardrails)
-    actions = needed(body.operations, body.set)
+    actions = required_actions(body.operations, body.set)
     rows = _selected(caller, body, *actions)
     if body.expected is None:
         return _bulk(rows)

@@ -16,7 +16,7 @@ from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
 from icewright.core.describe import ignored_document, knobs_document
 from icewright.core.errors import IcewrightError, TableNotFound
-from icewright.core.operations.expire_snapshots import stays, writer_state_rule
+from icewright.core.operations.expire_snapshots import snapshot_expirations, writer_state_rule
 from icewright.core.permissions import Action, place_of
 from icewright.core.policy import MAX_PIN_AGE, Operation
 from icewright.core.readers import unpinned_reads
@@ -94,7 +94,7 @@ def snapshots(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)], l
     metadata = metadata_of(caller.runtime, row)
     newest = sorted(metadata.snapshots, key=lambda s: (s.timestamp, s.sequence_number), reverse=True)[:limit]
     holds = caller.runtime.store.pins.holds(metadata)
-    stay = _stays(caller.runtime, row, metadata, holds)
+    expirations = _expirations(caller.runtime, row, metadata, holds)
     items = [
         models.Snapshot(
             snapshot_id=str(s.snapshot_id),
@@ -102,7 +102,7 @@ def snapshots(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)], l
             timestamp=s.timestamp,
             operation=s.operation,
             summary={str(k): str(v) for k, v in s.summary.items()},
-            expires=until if isinstance(until := stay.get(s.snapshot_id), datetime) else None,
+            expires=until if isinstance(until := expirations.get(s.snapshot_id), datetime) else None,
             kept_by=until if isinstance(until, str) else None,
         )
         for s in newest
@@ -242,15 +242,15 @@ def _unpinned_reads(
     return [models.UnpinnedRead(snapshot_id=str(read.snapshot.snapshot_id), read_at=read.at) for read in reads]
 
 
-def _stays(
+def _expirations(
     runtime: Runtime, row: TableRow, metadata: TableMetadata, holds: Sequence[SnapshotHold]
 ) -> Mapping[int, datetime | str]:
-    """Return until when each snapshot stays, or who keeps it; nothing where the table's settings cannot be read."""
+    """Return the expirations of all snapshots; none where the table's settings cannot be read."""
     try:
         knobs = runtime.policy().knobs_for(row.ref, metadata)
     except IcewrightError:
         return {}
-    return stays(metadata, holds, knobs, runtime.clock.now())
+    return snapshot_expirations(metadata, holds, knobs, runtime.clock.now())
 
 
 def _pins(runtime: Runtime, row: TableRow) -> list[models.Pin]:

@@ -14,7 +14,7 @@ from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
 from icewright.core.errors import IcewrightError
 from icewright.core.layering import parse_settings
-from icewright.core.permissions import Action, needed, place_of
+from icewright.core.permissions import Action, place_of, required_actions
 from icewright.core.table import TableRef
 from icewright.flow.bulk import queue_manual_job, would_do
 from icewright.ports import TableRow
@@ -47,7 +47,7 @@ def start(
     key: Key = None,
 ) -> models.Started:
     """Start a job, ignoring cooldowns, windows and scores but not guardrails; deleting needs an owner or admin."""
-    actions = needed(body.operations, body.set, dry_run=body.dry_run)
+    actions = required_actions(body.operations, body.set, dry_run=body.dry_run)
     row, runtime = caller.table(name, *actions), caller.runtime
     knobs = parse_settings("set", body.set, runtime.policy().guardrails)
     require_startable(caller, row, dry_run=body.dry_run)

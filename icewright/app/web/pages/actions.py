@@ -19,7 +19,7 @@ from icewright.app.web.pages.render import Crumb, redirect, render_page
 from icewright.app.web.pages.urls import table_url
 from icewright.app.web.problems import Problem
 from icewright.core.errors import CommitConflict, TerminalError, UsageError
-from icewright.core.permissions import DELETING, Action, needed
+from icewright.core.permissions import DELETING, Action, required_actions
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
 from icewright.core.words import count
@@ -40,7 +40,7 @@ def run(submission: Annotated[Submission, submitted(Action.JOBS_DRY_RUN)]) -> Re
         return redirect(back, "Choose at least one operation.", "warn")
     deleting = [op for op in operations if op in DELETING and how not in ("dry_run", "confirmed")]
     if deleting:
-        caller.table(table, *needed(operations))  # whoever may not run them is not asked
+        caller.table(table, *required_actions(operations))  # whoever may not run them is not asked
     dry_run = how == "dry_run" or bool(deleting)
     body = models.JobRequest(operations=deleting or operations, dry_run=dry_run, force=form.one("force") == "yes")
     try:
