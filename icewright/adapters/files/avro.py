@@ -28,7 +28,7 @@ from icewright.core.avro_values import read_varint, varint
 from icewright.core.errors import MetadataTooLarge, MetadataUnreadable
 from icewright.ports import Storage
 
-# how the decompressors say that a block is broken, a length that makes no sense among it
+# errors of the decompressors for a broken block, also for an impossible length in it
 _BROKEN: tuple[type[Exception], ...] = (
     IndexError,
     MemoryError,
@@ -42,7 +42,7 @@ _DEFLATE_STEP = 16 << 20  # bytes that are inflated at a time
 _ZSTD_SLICE = 2048  # bytes, which inflate to 64 MiB at most: four bytes of a zstandard frame make up to 128 KiB
 _MAGIC = b"Obj\x01"
 _SYNC = b"icewright-blocks"
-# what some writers name without an id
+# ids of fields that some writers write without one
 _ALIASES = {"added_files_count": 504, "existing_files_count": 505, "deleted_files_count": 506}
 _FLATTENED = "data_file"
 T = TypeVar("T")
@@ -124,13 +124,13 @@ def _header(content: bytes) -> tuple[dict[str, bytes], int]:
         if count < 0:  # the block's length in bytes follows
             count, (_, position) = -count, read_varint(content, position)
         for _ in range(count):
-            name, position = _sized(content, position)
-            meta[name.decode()], position = _sized(content, position)
+            name, position = _read_bytes(content, position)
+            meta[name.decode()], position = _read_bytes(content, position)
 
 
-def _sized(content: bytes, position: int) -> tuple[bytes, int]:
+def _read_bytes(content: bytes, position: int) -> tuple[bytes, int]:
     length, position = read_varint(content, position)
-    if not 0 <= length <= len(content) - position:  # a negative one would lead back, and the loop round and round
+    if not 0 <= length <= len(content) - position:  # a negative length would make the loop endless
         raise ValueError("truncated or broken Avro file (a length in its header makes no sense)")
     return content[position : position + length], position + length
 
@@ -145,10 +145,10 @@ def decompressed(containers: Iterable[Container]) -> list[Block]:
     Raises `TooLarge` before more is inflated, and `ValueError` when a block is broken.
     """
     found: list[Block] = []
-    room = read_limits().max_manifest_bytes
+    remaining_bytes = read_limits().max_manifest_bytes
     for one in containers:
-        found.append(Block(one.records, _inflated(((one.codec, block) for block in one.blocks), room)))
-        room -= len(found[-1].content)
+        found.append(Block(one.records, _inflated(((one.codec, block) for block in one.blocks), remaining_bytes)))
+        remaining_bytes -= len(found[-1].content)
     return found
 
 
@@ -157,29 +157,29 @@ def inflated(blocks: Iterable[tuple[str, Block]]) -> bytes:
     return _inflated(blocks, read_limits().max_manifest_bytes)
 
 
-def _inflated(blocks: Iterable[tuple[str, Block]], room: int) -> bytes:
+def _inflated(blocks: Iterable[tuple[str, Block]], remaining_bytes: int) -> bytes:
     parts: list[bytes] = []
     for codec, block in blocks:
         try:
-            part = _inflate(codec, block.content, room)
+            part = _inflate(codec, block.content, remaining_bytes)
         except _BROKEN as error:
             raise ValueError(f"truncated or broken Avro file ({type(error).__name__}: {error})") from error
-        room -= len(part)
-        if room < 0:
+        remaining_bytes -= len(part)
+        if remaining_bytes < 0:
             raise TooLarge
         parts.append(part)
     return b"".join(parts)
 
 
-def _inflate(codec: str, block: bytes, room: int) -> bytes:
-    """Return the records of a block. Raises `TooLarge` soon after more than `room` bytes were inflated."""
+def _inflate(codec: str, block: bytes, remaining_bytes: int) -> bytes:
+    """Return the records of a block. Raises `TooLarge` soon after more than `remaining_bytes` bytes were inflated."""
     match codec:
         case "null":
             return block
         case "deflate":
-            return _inflate_deflate(block, room)
+            return _inflate_deflate(block, remaining_bytes)
         case "zstandard":
-            return _inflate_zstandard(block, room)
+            return _inflate_zstandard(block, remaining_bytes)
         case "snappy":  # the length comes first, as a varint without zig-zag; four bytes of checksum follow
             length = shift = position = 0
             while True:
@@ -188,7 +188,7 @@ def _inflate(codec: str, block: bytes, room: int) -> bytes:
                 position, shift = position + 1, shift + 7
                 if byte < 0x80:  # noqa: PLR2004
                     break
-            if length > room:
+            if length > remaining_bytes:
                 raise TooLarge
             inflated = bytes(pa.Codec("snappy").decompress(block[:-4], decompressed_size=length, asbytes=True))
             if zlib.crc32(inflated) != int.from_bytes(block[-4:], "big"):
@@ -197,12 +197,12 @@ def _inflate(codec: str, block: bytes, room: int) -> bytes:
     raise ValueError(f"Avro codec {codec} is not supported")
 
 
-def _inflate_deflate(block: bytes, room: int) -> bytes:
+def _inflate_deflate(block: bytes, remaining_bytes: int) -> bytes:
     stream, parts = isal_zlib.decompressobj(-15), list[bytes]()  # three times as fast as zlib
     while not stream.eof:
         parts.append(stream.decompress(block, _DEFLATE_STEP))
-        room -= len(parts[-1])
-        if room < 0:
+        remaining_bytes -= len(parts[-1])
+        if remaining_bytes < 0:
             raise TooLarge
         block = stream.unconsumed_tail
         if not parts[-1] and not block and not stream.eof:
@@ -210,12 +210,12 @@ def _inflate_deflate(block: bytes, room: int) -> bytes:
     return b"".join(parts)
 
 
-def _inflate_zstandard(block: bytes, room: int) -> bytes:
+def _inflate_zstandard(block: bytes, remaining_bytes: int) -> bytes:
     stream, parts = zstandard.ZstdDecompressor().decompressobj(), list[bytes]()
     for start in range(0, len(block), _ZSTD_SLICE):
         parts.append(stream.decompress(block[start : start + _ZSTD_SLICE]))
-        room -= len(parts[-1])
-        if room < 0:
+        remaining_bytes -= len(parts[-1])
+        if remaining_bytes < 0:
             raise TooLarge
         if stream.eof:
             return b"".join(parts)
@@ -223,13 +223,13 @@ def _inflate_zstandard(block: bytes, room: int) -> bytes:
 
 
 def read(schema: bytes, blocks: Sequence[Block], ids: Sequence[int], required: Sequence[int] = ()) -> pl.DataFrame:
-    """Return the fields of these ids, each a column named by its id; of a field that the writer lacks, nulls.
+    """Return the fields with these ids as columns named by the id; a field that the writer's schema lacks is null.
 
     The blocks hold decompressed records in the encoding of the schema. Raises `ValueError` when a required field is
     missing or null anywhere, or a block has more records than bytes for them, and the errors of Polars.
     """
     flat = _flat(schema)
-    for block in blocks:  # Polars takes memory for so many records, and ends the process where it cannot
+    for block in blocks:  # Polars allocates memory for this many records, and aborts the process if it cannot
         if block.records * flat.least_bytes > len(block.content):
             raise ValueError(
                 f"truncated or broken Avro file ({block.records} records do not fit in {len(block.content)} bytes)"
@@ -335,7 +335,7 @@ def _least_bytes(kind: Any) -> int:  # noqa: ANN401 - Avro schemas are JSON
 
 
 def container(storage: Storage, path: str, length: int = 0) -> Container:
-    """Return the parsed container. Raises `MetadataUnreadable`, also when its length differs from the listed one."""
+    """Read and parse a container. Raises `MetadataUnreadable`, also when `length` is given and is not its length."""
     content = storage.read(path, read_limits().manifest)
     if length and length != len(content):
         raise MetadataUnreadable(f"{path} has {len(content)} bytes where its manifest list says {length}")
@@ -346,8 +346,8 @@ def container(storage: Storage, path: str, length: int = 0) -> Container:
 
 
 @contextmanager
-def readable(paths: Iterable[str]) -> Iterator[None]:
-    """Translate every error of the decoder into `MetadataUnreadable` with the paths of the files."""
+def translating_errors(paths: Iterable[str]) -> Iterator[None]:
+    """Translate errors of decoding in the block into `MetadataUnreadable` with the paths of the files."""
     try:
         yield
     except TooLarge as error:
@@ -356,7 +356,7 @@ def readable(paths: Iterable[str]) -> Iterator[None]:
         raise MetadataTooLarge(_names(paths), problem, limit.setting) from error
     except (
         pl.exceptions.PolarsError,
-        pl.exceptions.PanicException,  # how Polars meets a schema that makes no sense
+        pl.exceptions.PanicException,  # Polars panics at some invalid schemas
         LookupError,
         OSError,
         StopIteration,
@@ -371,8 +371,10 @@ def _names(paths: Iterable[str]) -> str:
     return ", ".join(list(paths)[:3])
 
 
-def pinpointed(read: Callable[[Sequence[Item]], T], items: Sequence[Item], alone: Callable[[Item], object]) -> T:
-    """Return the result of `read` on all items; when it fails, read each alone, so that the error names one item."""
+def read_isolating_errors(
+    read: Callable[[Sequence[Item]], T], items: Sequence[Item], alone: Callable[[Item], object]
+) -> T:
+    """Return the result of `read` on all items; when it fails, read each `alone`, so that the error names one item."""
     try:
         return read(items)
     except MetadataUnreadable:

@@ -1,7 +1,9 @@
-"""The manifest cache: the entries of manifests by path and mark, in one SQLite file.
+"""The manifest cache: the entries of manifests by path and fingerprint, in one SQLite file.
 
-Each row holds one Arrow record batch as an IPC message without its schema, so that a thousand of them are read as one
-stream. SQLite makes the file safe for several processes and after a crash; a broken file is deleted and created again.
+The fingerprint, in the column `length`, tells apart manifests that had the same path at different times. `turn` counts
+loads; `used` is the turn of a manifest's last recorded use, by which manifests are evicted. Each row holds one Arrow
+record batch as an IPC message without its schema, so that a thousand of them are read as one stream. SQLite makes the
+file safe for several processes and after a crash; a broken file is deleted and created again.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-_VERSION = 1  # of the rows' schema: another version is another file; `length` has the mark
+_VERSION = 1  # of the schema of the rows; each version has a file of its own
 _SCHEMA = """
 create table if not exists manifests (
   path text primary key, length integer not null, batch blob not null, used integer not null
@@ -25,7 +27,7 @@ create table if not exists size (id integer primary key check (id = 1), bytes in
 insert or ignore into size values (1, 0, 0);
 """
 _OVERHEAD = 200  # bytes of a row beside its batch
-_TURNS_BETWEEN_UPDATES = 4  # turns after which a use is recorded again, as writing costs more than reading
+_LOADS_BETWEEN_UPDATES = 4  # a use is recorded only after so many loads, as writing costs more than reading
 
 
 @dataclass
@@ -38,10 +40,10 @@ class Cache:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def load(self, manifests: Sequence[tuple[str, int]]) -> dict[str, pa.RecordBatch]:
-        """Return the cached manifests among those given by path and mark; a row of another mark is ignored."""
+        """Return the cached entries of these manifests by path; one with another fingerprint counts as missing."""
         if not manifests:
             return {}
-        marks = dict(manifests)
+        fingerprints = dict(manifests)
         try:
             with self._lock, closing(self._connect()) as database:
                 turn = database.execute("update size set turn = turn + 1 returning turn").fetchone()[0]
@@ -53,17 +55,17 @@ class Cache:
                         f"select path, length, batch, used from manifests where path in ({places})",  # noqa: S608
                         paths,
                     ).fetchall()
-                stale = [(turn, path) for path, _, _, used in rows if turn - used > _TURNS_BETWEEN_UPDATES]
+                stale = [(turn, path) for path, _, _, used in rows if turn - used > _LOADS_BETWEEN_UPDATES]
                 database.executemany("update manifests set used = ? where path = ?", stale)
                 database.commit()
         except (sqlite3.DatabaseError, OSError) as error:
             self._give_up(error)
             return {}
-        good = {path: batch for path, mark, batch, _ in rows if marks[path] == mark}
+        current = {path: batch for path, fingerprint, batch, _ in rows if fingerprints[path] == fingerprint}
         try:
-            return dict(zip(good, _read(list(good.values()), self.schema), strict=True))
+            return dict(zip(current, _read(list(current.values()), self.schema), strict=True))
         except (pa.ArrowInvalid, OSError, ValueError):  # some row is no batch: find out which
-            return {path: decoded[0] for path, batch in good.items() if (decoded := self._decode_one(batch))}
+            return {path: decoded[0] for path, batch in current.items() if (decoded := self._decode_one(batch))}
 
     def _decode_one(self, batch: bytes) -> list[pa.RecordBatch]:
         try:
@@ -73,14 +75,14 @@ class Cache:
 
     def save(self, batches: Mapping[tuple[str, int], pa.RecordBatch]) -> None:
         """Store manifests. A full disk or a locked file disables the cache and raises nothing."""
-        rows = [(path, mark, batch.serialize().to_pybytes()) for (path, mark), batch in batches.items()]
+        rows = [(path, fingerprint, batch.serialize().to_pybytes()) for (path, fingerprint), batch in batches.items()]
         try:
             with self._lock, closing(self._connect()) as database:
                 turn = database.execute("select turn from size").fetchone()[0]
-                for path, mark, blob in rows:
+                for path, fingerprint, blob in rows:
                     deleted = database.execute("delete from manifests where path = ? returning length(batch)", (path,))
                     freed = sum(n + _OVERHEAD for (n,) in deleted.fetchall())
-                    database.execute("insert into manifests values (?, ?, ?, ?)", (path, mark, blob, turn))
+                    database.execute("insert into manifests values (?, ?, ?, ?)", (path, fingerprint, blob, turn))
                     database.execute("update size set bytes = bytes + ?", (len(blob) + _OVERHEAD - freed,))
                 self._evict(database)
                 database.commit()
@@ -109,7 +111,7 @@ class Cache:
         database = sqlite3.connect(self._file, timeout=30, isolation_level="IMMEDIATE")
         with suppress(sqlite3.OperationalError):  # another process changes it at this moment
             database.execute("pragma journal_mode = wal")
-        database.execute("pragma synchronous = off")  # losing rows in a power cut costs a read, no more
+        database.execute("pragma synchronous = off")  # rows that a power cut loses are only read again
         database.executescript(_SCHEMA)
         return database
 

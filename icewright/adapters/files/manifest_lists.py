@@ -11,7 +11,7 @@ from hashlib import blake2b
 import polars as pl
 
 from icewright.adapters.files import avro
-from icewright.adapters.files.avro import container, pinpointed, readable
+from icewright.adapters.files.avro import container, read_isolating_errors, translating_errors
 from icewright.core import field_ids as ids
 from icewright.core.avro_values import Skip, skipper
 from icewright.core.errors import MetadataUnreadable
@@ -69,7 +69,7 @@ def read_lists(storage: Storage, lists: Mapping[str, int | None]) -> pl.DataFram
 def read_list(storage: Storage, path: str) -> pl.DataFrame:
     """Return the manifests that one list names."""
     one = container(storage, path)
-    with readable([path]):
+    with translating_errors([path]):
         return _rows(one.schema, one.records, one.body()).fill_null(0)
 
 
@@ -116,7 +116,7 @@ class _Reader:
 
     def read(self, paths: Sequence[str]) -> pl.DataFrame:
         """Return the rows that no earlier list had."""
-        return pinpointed(self._new_rows, paths, lambda path: _Reader(self.storage).read([path]))
+        return read_isolating_errors(self._new_rows, paths, lambda path: _Reader(self.storage).read([path]))
 
     def check(self, path: str, expected: int | None) -> None:
         """Raise `MetadataUnreadable` when the list names fewer live files than were counted."""
@@ -136,7 +136,7 @@ class _Reader:
             if one.schema != schema or sum(len(new.content) for new in waiting) > _MAX_PENDING_BYTES:
                 frames.append(self._decoded(schema, waiting, paths))
                 schema, before, waiting = one.schema, _NO_RECORDS, []
-            with readable([path]):
+            with translating_errors([path]):
                 before = self._collect(path, one, before, waiting)
         return _distinct([*frames, self._decoded(schema, waiting, paths)])
 
@@ -158,7 +158,7 @@ class _Reader:
         parts = {key: records for new in waiting for key, records in new.parts.items() if records}
         if not parts:
             return SCHEMA.to_frame()
-        with readable(paths):
+        with translating_errors(paths):
             rows = _rows(schema, sum(parts.values()), b"".join(new.content for new in waiting))
         live, start = rows["added_files"] + rows["existing_files"], 0
         for key, records in parts.items():

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from icewright.adapters.files import avro
-from icewright.adapters.files.avro import container, pinpointed, readable
+from icewright.adapters.files.avro import container, read_isolating_errors, translating_errors
 from icewright.adapters.files.cache import Cache
 from icewright.adapters.files.manifest_lists import SCHEMA, read_list, read_lists
 from icewright.core import field_ids as ids
@@ -107,7 +107,7 @@ class ManifestReader:
         rows = []
         for path in snapshot.manifests:
             one = container(self.storage, path)
-            with readable([path]):
+            with translating_errors([path]):
                 status = avro.read(one.schema, avro.decompressed([one]), [ids.STATUS])[str(ids.STATUS)]
             counts = [int((status == s).sum()) for s in (ADDED, EXISTING, DELETED)]
             spec = int(one.meta.get("partition-spec-id", b"0"))
@@ -117,11 +117,11 @@ class ManifestReader:
 
     def entries(self, manifests: Sequence[ManifestFile]) -> pa.Table:
         """Return all entries with inherited values, and `spec_id` and `manifest` (index) of their manifest."""
-        batches_by_path = self.cache.load([_marked(m) for m in manifests])
+        batches_by_path = self.cache.load([_cache_key(m) for m in manifests])
         missing = [m for m in manifests if m.path not in batches_by_path]
         for tasks in _chunks(missing):
             read = {m.path: batch for part in _in_parallel(self._batches, tasks) for m, batch in part}
-            self.cache.save({_marked(m): read[m.path] for task in tasks for m in task})
+            self.cache.save({_cache_key(m): read[m.path] for task in tasks for m in task})
             batches_by_path |= read
         batches = [_complete(m, batches_by_path[m.path]) for m in manifests]
         table = pa.Table.from_batches(batches, ENTRY).combine_chunks()
@@ -134,7 +134,7 @@ class ManifestReader:
         """
         start = 0
         for tasks in _chunks(manifests):
-            cached = self.cache.load([_marked(m) for task in tasks for m in task])
+            cached = self.cache.load([_cache_key(m) for task in tasks for m in task])
             for task, frame in zip(tasks, _in_parallel(partial(self._live, cached), tasks), strict=True):
                 yield frame.with_columns(pl.col("manifest") + start)
                 start += len(task)
@@ -155,7 +155,7 @@ class ManifestReader:
     def _read_bounds(self, manifests: Sequence[ManifestFile], field_ids: Sequence[int]) -> list[pl.DataFrame]:
         frames: list[pl.DataFrame] = []
         for schema, group in self._by_schema(manifests):
-            with readable(m.path for m, _ in group):
+            with translating_errors(m.path for m, _ in group):
                 blocks = avro.decompressed(c for _, c in group)
                 fields = (ids.STATUS, ids.FILE_PATH, ids.FILE_SIZE, ids.PARTITION)
                 raw = avro.read(schema, blocks, (*fields, *_COUNTS, ids.LOWER_BOUNDS, ids.UPPER_BOUNDS))
@@ -177,18 +177,18 @@ class ManifestReader:
 
     def _decode(self, manifests: Sequence[ManifestFile]) -> None:
         for schema, group in self._by_schema(manifests):
-            with readable(m.path for m, _ in group):
+            with translating_errors(m.path for m, _ in group):
                 blocks = avro.decompressed(c for _, c in group)
                 avro.read(schema, blocks, _OF_AN_ENTRY, _REQUIRED)
 
     def _batches(self, manifests: Sequence[ManifestFile]) -> list[tuple[ManifestFile, pa.RecordBatch]]:
         """Return the entries of each manifest as `ENTRY` says."""
-        return pinpointed(self._read_batches, manifests, lambda one: self._read_batches([one]))
+        return read_isolating_errors(self._read_batches, manifests, lambda one: self._read_batches([one]))
 
     def _read_batches(self, manifests: Sequence[ManifestFile]) -> list[tuple[ManifestFile, pa.RecordBatch]]:
         result: list[tuple[ManifestFile, pa.RecordBatch]] = []
         for schema, group in self._by_schema(manifests):
-            with readable(m.path for m, _ in group):
+            with translating_errors(m.path for m, _ in group):
                 batch = _entries(schema, [c for _, c in group])
             start = 0
             for manifest, one in group:
@@ -198,7 +198,7 @@ class ManifestReader:
 
     def _live(self, cached: Mapping[str, pa.RecordBatch], manifests: Sequence[ManifestFile]) -> pl.DataFrame:
         read = partial(self._read_live, cached)
-        return pinpointed(read, manifests, lambda one: read([one]))
+        return read_isolating_errors(read, manifests, lambda one: read([one]))
 
     def _read_live(self, cached: Mapping[str, pa.RecordBatch], manifests: Sequence[ManifestFile]) -> pl.DataFrame:
         number_of = {m.path: number for number, m in enumerate(manifests)}
@@ -211,7 +211,7 @@ class ManifestReader:
         for schema, group in self._by_schema([m for m in manifests if m.path not in cached]):
             for manifest, one in group:
                 _require_count(manifest, one.records)
-            with readable(m.path for m, _ in group):
+            with translating_errors(m.path for m, _ in group):
                 blocks = avro.decompressed(c for _, c in group)
                 raw = avro.read(
                     schema, blocks, (ids.STATUS, ids.FILE_PATH, ids.FILE_SIZE, ids.CONTENT, ids.FILE_FORMAT), _REQUIRED
@@ -236,10 +236,11 @@ def listed(frame: pl.DataFrame) -> tuple[ManifestFile, ...]:
     return tuple(ManifestFile.of(row) for row in frame.select(SCHEMA.names()).iter_rows())
 
 
-def _marked(manifest: ManifestFile) -> tuple[str, int]:
-    """Return the key of a manifest in the cache.
+def _cache_key(manifest: ManifestFile) -> tuple[str, int]:
+    """Return the path and the fingerprint of a manifest in the cache.
 
-    A table that was made anew may have another manifest of the same path and length, but not by the same snapshot.
+    A table that was created again may have another manifest with the same path and length, but not by the same
+    snapshot.
     """
     return manifest.path, manifest.length ^ manifest.added_snapshot_id
 

@@ -10,7 +10,7 @@ from datetime import datetime
 import polars as pl
 import pyarrow as pa
 
-from icewright.adapters.files.avro import container, readable
+from icewright.adapters.files.avro import container, translating_errors
 from icewright.adapters.files.bounds import aged, measured
 from icewright.adapters.files.facts import rewrite_candidates, table_facts
 from icewright.adapters.files.inventory import read_inventory
@@ -188,7 +188,7 @@ class IcebergFiles:
 
     def avro(self, path: str) -> AvroFile:
         one = container(self.storage, path)
-        with readable([path]):
+        with translating_errors([path]):
             return AvroFile(one.meta, one.records, one.body())
 
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:

@@ -76,7 +76,7 @@ def schema_field(name: str, field_id: int, kind: Schema) -> dict[str, Any]:
 
 
 @contextmanager
-def readable(path: str) -> Iterator[None]:
+def translating_errors(path: str) -> Iterator[None]:
     """Translate every error of a decoder into `MetadataUnreadable` with the file's path."""
     try:
         yield

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from icewright.adapters.engines.service.avro_records import decoded, names_by_id, plain_schema, readable
+from icewright.adapters.engines.service.avro_records import decoded, names_by_id, plain_schema, translating_errors
 from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.entry_contradictions import EntryContradictions
 from icewright.adapters.engines.service.footers import MAGIC
@@ -207,7 +207,7 @@ class CheckedEntries:
         """Return all entries of a manifest, and the schema of its partition tuples. Raises `MetadataUnreadable`."""
         manifest = read_manifest(self.files, path)
         inherited = self._sequence(path)
-        with readable(path):
+        with translating_errors(path):
             schema, data_file = manifest.shape.schema, manifest.shape.data_file
             names, inner = names_by_id(schema), names_by_id(data_file)
             spec_id, entries = int(manifest.header.get("partition-spec-id", "0")), list[ContentFile]()

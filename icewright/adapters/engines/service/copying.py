@@ -28,7 +28,7 @@ from icewright.adapters.engines.service.avro_records import (
     encoded,
     names_by_id,
     plain_schema,
-    readable,
+    translating_errors,
 )
 from icewright.adapters.engines.service.footers import puffin_footer
 from icewright.adapters.engines.service.integrity import IntegrityCheck
@@ -310,7 +310,7 @@ class TableCopy:
     def _avro(self, path: str, change: Callable[[Record, Mapping[int, str], Any], None]) -> bytes:
         """Return an Avro file with other values in its records; all that `change` does not touch stays."""
         file = self.files.avro(path)
-        with readable(path):
+        with translating_errors(path):
             schema = json.loads(file.meta["avro.schema"])
             plain = plain_schema(schema)
             records = decoded(plain, file.records, file.body)

@@ -25,9 +25,9 @@ from icewright.adapters.engines.service.avro_records import (
     names_by_id,
     padded,
     plain_schema,
-    readable,
     schema_field,
     shape_of,
+    translating_errors,
 )
 from icewright.adapters.engines.service.partition_bounds import partition_fields, summaries, widened
 from icewright.adapters.engines.service.partition_types import promoted, source_types
@@ -150,7 +150,7 @@ class WrittenManifest:
 def read_manifest(files: TableFiles, path: str) -> ManifestBytes:
     """Read all entries of a manifest file. Raises `MetadataUnreadable`."""
     file = files.avro(path)
-    with readable(path):
+    with translating_errors(path):
         header = {k: v.decode() for k, v in file.meta.items() if not k.startswith("avro.")}
         return ManifestBytes(header, _shape_by(file.meta["avro.schema"]), file.records, file.body)
 
@@ -182,7 +182,7 @@ class ManifestWriter:
         self, manifest: ManifestFile, source: ManifestBytes, statuses: Collection[int] = (EXISTING, ADDED)
     ) -> list[Entry]:
         """Return the live entries of a manifest, with inherited values filled in. Raises `MetadataUnreadable`."""
-        with readable(manifest.path):
+        with translating_errors(manifest.path):
             self._require_listed_content(deletes=source.header.get("content") == "deletes")
             walked = [e for e in source.shape.walk(source.body, source.records) if e[0][ids.STATUS] in statuses]
             if source.shape.bytes_alike == self._shape.bytes_alike:

@@ -18,8 +18,8 @@ from icewright.adapters.engines.service.avro_records import (
     encoded,
     names_by_id,
     plain_schema,
-    readable,
     schema_field,
+    translating_errors,
 )
 from icewright.adapters.engines.service.manifest_files import WrittenManifest
 from icewright.core import field_ids as ids
@@ -52,7 +52,7 @@ class Records:
 def read_list(files: TableFiles, path: str, version: int) -> Records:
     """Return a manifest list row by row, in the shape of the table's format version. Raises `MetadataUnreadable`."""
     file = files.avro(path)
-    with readable(path):
+    with translating_errors(path):
         schema = json.loads(file.meta["avro.schema"])
         records = decoded(plain_schema(schema), file.records, file.body)
     if version >= VERSION_SEQUENCES and ids.MANIFEST_SEQUENCE_NUMBER not in names_by_id(schema):

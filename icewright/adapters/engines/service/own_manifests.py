@@ -16,7 +16,7 @@ from icewright.adapters.engines.service.avro_records import (
     decoded,
     names_by_id,
     plain_schema,
-    readable,
+    translating_errors,
 )
 from icewright.adapters.engines.service.manifest_files import ADDED, WrittenManifest, partition_schema, read_manifest
 from icewright.adapters.engines.service.partition_bounds import partition_fields, summaries
@@ -57,7 +57,7 @@ def added_by(
 
 def _row(files: TableFiles, base: TableMetadata, snapshot: Snapshot, path: str) -> dict[int, Any] | None:
     manifest = read_manifest(files, path)
-    with readable(path):
+    with translating_errors(path):
         schema, data_file = manifest.shape.schema, manifest.shape.data_file
         names, inner = names_by_id(schema), names_by_id(data_file)
         spec_id = int(manifest.header["partition-spec-id"])
