@@ -227,7 +227,7 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """Who takes care of an alert; until `silent_until` no channel is told that the alert, or its successor, began."""
+    """A person's acknowledgement of an alert; channels do not hear of it, or of its successor, until `silent_until`."""
 
     author: str
     at: datetime

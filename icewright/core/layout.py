@@ -243,9 +243,9 @@ class LayoutDecision:
 
 @dataclass(frozen=True, slots=True)
 class LayoutRule:
-    """When a layout pays, and for how long one is watched before it is judged."""
+    """The conditions under which a layout pays, and how long one is watched before it is judged."""
 
-    runs_per_day: float  # of all filters; 0: nobody knows
+    runs_per_day: float  # of all filters; 0: unknown
     pay_within_days: float
     watch: timedelta
 

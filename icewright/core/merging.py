@@ -320,7 +320,7 @@ def reads_per_day(facts: TableFacts, knobs: Knobs) -> float:
 
 
 def reported_reads(facts: TableFacts, knobs: Knobs) -> str:
-    """Return in words by how many reported reads a merge is valued; empty where it is by none."""
+    """Return the phrase with the reported reads that merges are valued by; empty where no reports count."""
     if facts.queries is None or knobs[rewriting.READS_PER_DAY] != "auto":
         return ""
     return f", at {figure(facts.queries)} reads a day as engines reported"

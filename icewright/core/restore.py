@@ -150,7 +150,7 @@ def _moment(text: str) -> datetime | None:
 
 
 def _known(metadata: TableMetadata) -> str:
-    """Return in words to what a restore can go."""
+    """Return a phrase that lists what a restore can return to."""
     names = [point.name for point in reversed(points(metadata))]
     return f"its recovery points are {some(names, _SHOWN)}" if names else "it has no recovery points"
 

@@ -201,7 +201,7 @@ READS_PER_DAY: Knob[float | str] = _knob(
     "value.reads_per_day",
     ValueKind.NUMBER,
     "auto",
-    "whole reads of a table a day by which the value of a merge is reckoned; auto: the queries that engines reported, "
+    "whole reads of a table a day by which merges are valued; auto: the queries that engines reported, "
     f"{PRIOR_READS} where they reported none",
     minimum=0,
     maximum=10**6,

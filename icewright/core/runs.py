@@ -126,11 +126,11 @@ TIME_AND_COST = {
     "gb_hours_driver": "of these what Spark's driver reserved; the rest is that of executors and of the service",
     "gb_hours_used": "of these what Spark's tasks used: their run time times the memory of a core",
     "money": "these GB-hours at `pools.*.gb_hour_price` or `limits.gb_hour_price`, where a price is configured",
-    "gb_hours_predicted": "what the plan reckoned with",
+    "gb_hours_predicted": "as the plan predicted",
     "cost_factor": "by which earlier runs had corrected the prediction",
 }
 _SAVED = {
-    "files_predicted": "files that the plan reckoned would be gone",
+    "files_predicted": "files that the plan predicted to save",
     "benefit_factor": "by which earlier runs had corrected that prediction",
 }
 

@@ -347,12 +347,12 @@ class ManifestFacts:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotHold:
-    """Somebody needs a snapshot and all that came after it: a streaming reader, or a rewrite that began on it."""
+    """A need for a snapshot and all later ones, by a streaming reader or by a rewrite that began on it."""
 
     snapshot_id: int
     by: str
     until: datetime
-    since: datetime | None = None  # when they said so; None: a policy says so
+    since: datetime | None = None  # when it was pinned; None: the policy pins it
 
 
 @dataclass(frozen=True)

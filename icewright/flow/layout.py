@@ -96,7 +96,7 @@ def apply_layout(
 
     decision = decide(report)
     if decision.verdict is LayoutVerdict.APPLY and knobs[LAYOUT_MEASURE]:
-        parse_settings(str(ref), report.settings, policy.guardrails)  # before anything is measured in vain
+        parse_settings(str(ref), report.settings, policy.guardrails)  # before a measurement that would be useless
         if (waits := _before_measuring(runtime, ref, decision, now, rule.watch, dry_run=dry_run)) is not None:
             return report, waits
         report = measure_layouts(runtime, report, filters)
@@ -132,7 +132,7 @@ def predict_layouts(runtime: Runtime, ref: TableRef, filters: Sequence[str]) -> 
 def _before_measuring(
     runtime: Runtime, ref: TableRef, predicted: LayoutDecision, now: datetime, pause: timedelta, *, dry_run: bool
 ) -> LayoutDecision | None:
-    """Return why Spark tries no layout now: it did lately, and in vain, or this is a dry run. None where it tries."""
+    """Return why Spark tries no layout now: a dry run, or a recent try that found none. None where it tries."""
     found = runtime.store.views.list_activity(
         LAYOUT_MEASURED, None, None, _EVENTS, search=ref.name, since=now - pause
     ).items

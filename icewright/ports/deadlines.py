@@ -37,7 +37,7 @@ class _Running:
     overdue: bool = False
 
     def blocks(self, now: float) -> bool:
-        """Return whether it is in vain to ask the catalog anew beside this call, which is overdue."""
+        """Return whether this call is overdue, so that another call of the catalog would be useless."""
         return self.hung + 1 >= _MOST_HUNG or now - self.began < _ASKED_ANEW.total_seconds()
 
 

@@ -17,7 +17,7 @@ from icewright.ports.rows import JobRow, TableRow, WaitingDeletions
 T = TypeVar("T")
 After = tuple[Any, ...]  # the sorting values of the last item of a page
 
-PAGE = 500  # items that whoever wants all of a list reads at a time
+PAGE = 500  # items of a page for readers of whole lists
 STATES = ("healthy", "due", "blocked", "changed", "new", "busy", "paused", "unreadable", "dropped")
 
 
@@ -272,7 +272,7 @@ class Views(Protocol):
     def list_waiting(
         self, visibility: VisibilityFilter, after: After | None, limit: int, ref: TableRef | None = None
     ) -> Page[WaitingItem]:
-        """Return due operations that no job has, by their place in the queue; of one table, or of all."""
+        """Return a page of due operations that no job has, by their position in the queue; of one table, or of all."""
 
     def list_files(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
         """Return a page of the files of a job in the ledger."""
@@ -295,7 +295,7 @@ class Views(Protocol):
         search: str | None = None,
         since: datetime | None = None,
     ) -> Page[Mapping[str, Any]]:
-        """Return a page of events with their table as `ref`, newest first; those of no table need full sight.
+        """Return a page of events with their table as `ref`, newest first; those without a table need full visibility.
 
         `search` is a part of the table's name or namespace.
         """
@@ -306,7 +306,7 @@ class Views(Protocol):
     def trend(self, visibility: VisibilityFilter, since: datetime, step: TrendStep, query: RunQuery) -> Trend:
         """Return what runs cost and removed since then, and health and size of tables that are not dropped.
 
-        The query names a table or a catalog, else all tables in sight count.
+        The query names a table or a catalog, else all visible tables count.
         """
 
 

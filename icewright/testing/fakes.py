@@ -104,7 +104,7 @@ class MemoryCatalog:
         raise MetadataUnreadable(f"{pointer.ref}: there is no {pointer.metadata_location}")
 
     def unrestorable(self, base: table.TableMetadata, change: RestoreSnapshots) -> str:
-        """Return in words the refs that another writer has set since the removal; blank if all can be restored."""
+        """Return the refs that another writer has set since the removal; blank if all can be restored."""
         conflicts = [r.name for r in base.refs if r.name in change.refs and r != _ref(r.name, change.refs[r.name])]
         return "; ".join(f"{name}, as somebody has set it since" for name in conflicts)
 

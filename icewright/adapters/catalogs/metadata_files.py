@@ -200,7 +200,7 @@ class MetastoreCatalog(MetadataFileCatalog, ABC):
 
         The new file is deleted unless the entry may still come to name it.
         """
-        self._current(base)  # else a file is written in vain
+        self._current(base)  # else the file would be useless
         require_inside(self.allowlist, self.name, base)
         new = write_metadata(self.files, base, change, self.clock.now())
         if new is None:

@@ -30,8 +30,8 @@ from icewright.core.table import (
 )
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LONGEST_MS = 365 * 100 * 86_400_000  # of an age: by times before the calendar begins nobody can reckon
-# the largest age of a recovery point's tag, which nobody reckons with, but which must be known exactly
+_LONGEST_MS = 365 * 100 * 86_400_000  # of an age: an older time would lie before the calendar begins
+# the largest age of a recovery point's tag, which no arithmetic uses, but which must be exact
 _EXACT_MS = 2**53
 NO_SNAPSHOT = -1  # how older writers say that a table has none
 

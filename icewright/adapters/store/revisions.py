@@ -1,4 +1,4 @@
-"""Schema revisions: which one this program knows, which one the database has, and claims that hold on that alone."""
+"""Schema revisions: the one of this program, the one of the database, and claims that need both to be equal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def newest_revision() -> str:
 
 
 def schema_fault(connection: sa.Connection) -> str | None:
-    """Return why this process may not work on the database's schema; None while both know the same revision."""
+    """Return why this process may not work on the database's schema; None while the revisions are equal."""
     return _fault(connection.execute(_REVISION).scalar())
 
 
@@ -40,9 +40,9 @@ def _fault(revision: str | None) -> str | None:
 
 
 def claim(connection: sa.Connection, update: ReturningUpdate[Any], parameters: Mapping[str, Any]) -> Sequence[Any]:
-    """Execute an update in one statement with the look at the revision, and return the rows that it returns.
+    """Execute an update and the check of the revision in one statement, and return the updated rows.
 
-    Raises `SchemaMismatch`, and changes nothing, when the schema is not of this program's revision.
+    Raises `SchemaMismatch`, and changes nothing, when the schema has another revision than this program.
     """
     rows = connection.execute(_with_revision(update), {**parameters, "known_revision": newest_revision()}).all()
     if (fault := _fault(rows[0].version_num if rows else None)) is not None:

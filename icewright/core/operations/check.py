@@ -1,4 +1,4 @@
-"""Checks of a table's files: of what is new since the last one, and from time to time of all. Off by default."""
+"""Checks of a table's files: of those that are new since the last check, and at times of all. Off by default."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from icewright.core.table import TableFacts
 from icewright.core.writer_state import stated_number
 
 IN_SERVICE_BYTES = 10 * 1024 * MEGABYTE  # rows of more are read by Spark
-_BENEFIT_MB = 50.0  # of knowing in time, which nothing measures
+_BENEFIT_MB = 50.0  # an assumption: nothing measures what early knowledge is worth
 _HOUR = timedelta(hours=1)
 
 
 def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:
-    """Return Due when the last check is too old: full where none as deep is young enough, or the last found faults."""
+    """Return Due when the last check is too old; a full check after faults, or when the last full one is too old."""
     metadata = facts.metadata
     if not metadata.snapshots:
         return NotDue("no snapshot whose files could be checked")
@@ -70,7 +70,7 @@ def _due(facts: TableFacts, knobs: Knobs, level: CheckLevel, since: int | None, 
 
 
 def _bytes_to_read(facts: TableFacts, since: int | None) -> int:
-    """Return the bytes of the data files that came since; of all where a summary does not say."""
+    """Return the bytes of data files that were added since; of all files where a summary lacks them."""
     if since is None:
         return facts.data_bytes
     newer = [snapshot for snapshot in facts.metadata.snapshots if snapshot.sequence_number > since]

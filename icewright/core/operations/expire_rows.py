@@ -1,4 +1,4 @@
-"""Row expiry: rows older than so many days by a column of the table, deleted. Off unless a policy asks for it."""
+"""Row expiry: delete rows that are older than a number of days by a column. Off unless a policy asks for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from icewright.core.table import TableFacts, TableMetadata
 from icewright.core.words import count
 
 _DAY, _MICROSECOND = timedelta(days=1), timedelta(microseconds=1)
-TICKS_A_DAY = {  # of a value as the manifests have it, by its type
+TICKS_A_DAY = {  # units of a bound in manifests, by the column's type
     "date": 1,
     "timestamp": 86_400_000_000,
     "timestamptz": 86_400_000_000,
@@ -64,7 +64,7 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
 
 
 def ticks_of(kind: str, moment: datetime) -> int:
-    """Return a moment in UTC as manifests have it in a column of the type; of one in between, the tick before."""
+    """Return a moment in UTC as a bound in manifests of a column of the type, rounded down."""
     since = moment - datetime.combine(EPOCH, time())
     return since // _MICROSECOND * TICKS_A_DAY[kind] // (_DAY // _MICROSECOND)
 
@@ -74,7 +74,7 @@ def _quoted(metadata: TableMetadata, field_id: int) -> str:
 
 
 def _literal(kind: str, cutoff: date) -> str:
-    """Return midnight of the day as a literal of the type: then a day, or a month begun on it, goes as a whole."""
+    """Return midnight of the day as a literal of the type, so that daily partitions are deleted as a whole."""
     if kind == "date":
         return str(literal(cutoff))
     midnight = f"'{datetime.combine(cutoff, time()).isoformat(sep=' ')}"

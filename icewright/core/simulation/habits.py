@@ -33,7 +33,7 @@ class Habit:
 
 @dataclass(frozen=True, slots=True)
 class DayCost:
-    """What a day of a habit or of a shape comes to."""
+    """The average files and the cost of a day of a habit or of a layout."""
 
     average_files: float
     gb_hours: float  # of maintenance and of readers

@@ -10,7 +10,7 @@ The bound rests on four facts about any sequence of jobs:
 So no schedule costs less than the cheapest set of moments for jobs, found by dynamic programming over the commits of a
 table (Wagner and Whitin, "Dynamic version of the economic lot size model", 1958), and each file is rewritten at the
 next of them or never. That leaves out that merged files are small files themselves at first, to open or to merge again:
-`merge_tree` reckons with it, for data files and outputs of any size. Delete files are added as in the first bound, by
+`merge_tree` computes it, for data files and outputs of any size. Delete files are added as in the first bound, by
 the greater of two ways to pay for the jobs that end them. Either they pay a share of each call, and the merges of data
 the other; or they pay for a call of their own, which merges them, or a share of the bytes of a partition that is
 rewritten whole, whichever costs less. The greater of all bounds counts.

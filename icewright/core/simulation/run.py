@@ -50,7 +50,7 @@ def simulate(
 ) -> Result:
     """Return the measurements of a policy over a fleet; None is nightly cron. Equal arguments give equal results.
 
-    What was written before the begin is there as a night of cron has left it.
+    What was written before the begin starts out as a night of cron leaves it.
     """
     world = World(sources, span.begin, span.end, night)
     maintainer: Maintainer

@@ -113,7 +113,7 @@ class AlertStoreTests(StoreSuite):
         assert [a.resolved_at for a in store.alerts.list(EVERY)] == [None, NOW + 3 * MINUTE], "newest first"
 
     def test_an_alert_is_found_among_newer_ones(self, store: Store) -> None:
-        """By its severity, time, id and state, and by who may see its table; the limit counts what matches."""
+        """Severity, time, id, state and visibility choose among all alerts; the limit counts only alerts that match."""
         record_all(store, OTHER)
         store.alerts.record_changes([Begin(FAILED, Severity.INFO, raised=True)], (), NOW)
         store.alerts.record_changes([Begin(DOWN, Severity.CRITICAL, raised=True)], (), NOW + HOUR)
@@ -140,7 +140,7 @@ class AlertStoreTests(StoreSuite):
         assert (alert.ref, alert.subject, alert.catalog) == (OTHER, str(OTHER), "lake")
 
     def test_one_open_alert_a_key(self, store: Store) -> None:
-        """Of processes that begin the same alert at the same time, one does."""
+        """When several processes raise the same alert at the same time, one of them succeeds."""
         record_all(store, OTHER)
         start = Barrier(4)
 
@@ -154,7 +154,7 @@ class AlertStoreTests(StoreSuite):
         assert delivered_to(claimed(store, SLACK)) == [(SLACK, False)] * 2
 
     def test_each_delivery_is_claimed_once(self, store: Store) -> None:
-        """Of processes that claim at the same time, one gets each delivery."""
+        """When several processes claim at the same time, each delivery goes to one of them."""
         raised(store, SLACK, MAIL)
         start = Barrier(4)
 

@@ -96,7 +96,7 @@ class CatalogTests:
         assert after.last_sequence_number == base.last_sequence_number + 1
 
     def test_a_snapshot_of_a_branch_leaves_main_alone(self, catalog: Catalog, make_table: MakeTable) -> None:
-        """It becomes the head of the branch, which keeps its own age, and main does not move."""
+        """The snapshot becomes the head of the branch, whose retention stays, and main does not move."""
         base = make_table("sales.orders", 2)
         branch = SnapshotRef("tried", RefKind.BRANCH, base.snapshots[0].snapshot_id, max_ref_age=timedelta(days=1))
         made = catalog.commit(base, SetRefs((branch,)))
@@ -122,7 +122,7 @@ class CatalogTests:
         assert catalog.load(base.ref).metadata_location == after.metadata_location
 
     def test_one_of_concurrent_commits_lands(self, catalog: Catalog, make_table: MakeTable) -> None:
-        """Of commits to one base at the same time one lands, and the others conflict."""
+        """When several commits to one base run at the same time, one lands and the others conflict."""
         base = make_table("sales.orders", 2)
 
         def commit(number: int) -> TableMetadata | None:

@@ -120,7 +120,7 @@ class LeasesTests(StoreSuite):
         assert store.leases.acquire("plan", holder, until, until + MINUTE) == holder
 
     def test_a_lease_ends_after_the_clock_was_set_back(self, store: Store) -> None:
-        """It lasts no longer than a new one would, and its holder renews it by the new time."""
+        """The lease lasts no longer than a new one would, and its holder renews it by the new time."""
         set_back = NOW - 1440 * MINUTE
         for now, until, holder, held_by in (
             (NOW, NOW + MINUTE, "dead", "dead"),
@@ -137,7 +137,7 @@ class FleetPausesTests(StoreSuite):
     """The contract of the pause of the whole fleet."""
 
     def test_no_job_begins_while_the_fleet_is_paused(self, store: Store) -> None:
-        """Neither a queued job nor one that begins at once starts until the pause ends; an undo may."""
+        """Neither queued jobs nor jobs that begin at once start until the pause ends; an undo may."""
         queued, free, undone = table_refs(3)
         record_tables(store, queued, free, undone)
         enqueue_jobs(store, [queued])

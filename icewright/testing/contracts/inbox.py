@@ -261,7 +261,7 @@ class EventInboxTests(StoreSuite):
         assert store.inbox.filters(REF, NOW).keys() == {"d"}, "what is forgotten is not stored any more"
 
     def test_a_flood_of_filters_is_bounded(self, store: Store) -> None:
-        """Of a day, a hundred filters stay that queries had most often."""
+        """The hundred filters of each day that queries had most often are retained."""
         record_all(store, REF)
         often = [scan(filter=f"often {n}") for n in range(95) for _ in range(2)]
         push(store, *often, *[scan(filter=f"once {n:03d}") for n in range(50)])

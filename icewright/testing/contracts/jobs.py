@@ -84,7 +84,7 @@ class JobQueueTests(StoreSuite):
         assert counts == Counter(dict.fromkeys(jobs, 1))
 
     def test_a_table_is_queued_once(self, store: Store) -> None:
-        """Of many that queue a job for one table at the same time one succeeds, and none while the job is open."""
+        """When many queue a job for one table at the same time, one succeeds, and none does while that job is open."""
         record_tables(store, REF)
         for _ in range(3):
             enqueued = concurrently(6, lambda _: store.jobs.enqueue(planned_job(REF), PLANNER, NOW))
@@ -102,7 +102,7 @@ class JobQueueTests(StoreSuite):
         assert store.jobs.enqueue(planned_job(REF), PLANNER, NOW) is None
 
     def test_a_claim_replaces_a_queued_job_and_never_a_running_one(self, store: Store) -> None:
-        """Of a claim and a dequeue at the same time, one succeeds; a claimed table cancels its queued job."""
+        """When a claim and a dequeue race, one succeeds; claiming a table cancels its queued job."""
         record_tables(store, REF)
         for _ in range(5):
             (queued,) = enqueue_jobs(store, [REF])
@@ -169,7 +169,7 @@ class JobQueueTests(StoreSuite):
 
     @pytest.mark.parametrize("workers", [2, 16])
     def test_one_of_concurrent_claims_wins(self, store: Store, workers: int) -> None:
-        """Of many claims of one table at the same time, one succeeds, round after round."""
+        """When many claim one table at the same time, one succeeds, in every round."""
         record_tables(store)
         barrier = Barrier(workers)
 
@@ -259,7 +259,7 @@ class JobQueueTests(StoreSuite):
         assert [job and job.job_id for job in stored] == [first, second, second, None, None, None, None]
 
     def test_a_job_has_one_result(self, store: Store) -> None:
-        """It is JSON, times as text; one that is recorded again takes its place, and other jobs have none."""
+        """The result is JSON with times as text; recording it again replaces it, and other jobs have none."""
         record_tables(store, REF, OTHER)
         job, other = start_job(store), start_job(store, OTHER)
         assert store.jobs.result(job) is None

@@ -149,7 +149,7 @@ class DeletionLedgerTests(StoreSuite):
         assert file_states(store, other).count(LedgerState.FAILED) == 1200
 
     def test_the_commit_that_is_about_to_be_made(self, store: Store) -> None:
-        """It is unfinished once its job has ended, without any file, until its result is known."""
+        """The commit is unfinished from the end of its job until its result is known, even without any file."""
         job_id, intent = begin_expiry(store), Intent("file:///w/m1", frozenset([2**62, 1]), frozenset(["it's", "☃"]))
         plan_files(store, ref=OTHER)
         store.ledger.set_commit_intent(job_id, intent)
@@ -176,7 +176,7 @@ class DeletionLedgerTests(StoreSuite):
         assert store.ledger.waiting_paths(POND, "u1") == []
 
     def test_files_of_tables_without_a_uuid_wait_under_their_own_name(self, store: Store) -> None:
-        """Nothing says that two such tables are one."""
+        """Two tables without a uuid are never taken for one table."""
         for ref, path in ((REF, "a"), (OTHER, "b")):
             record_tables(store, ref)
             store.ledger.plan(
@@ -185,7 +185,7 @@ class DeletionLedgerTests(StoreSuite):
         assert store.ledger.waiting_paths(REF, "") == ["a"]
 
     def test_waiting_files_are_of_the_operation_that_planned_them(self, store: Store) -> None:
-        """Or of all operations of the job, where that is not recorded."""
+        """Files are attributed to all operations of the job where their own is not recorded."""
         record_tables(store)
         job_id, file = start_job(store), FileAction("a", 1, "data")
         store.ledger.plan(job_id, REF, [file], LedgerState.PLANNED, NOW, None, EXPIRE)
@@ -243,7 +243,7 @@ class DeletionLedgerTests(StoreSuite):
         assert store.ledger.unfinished_undos() == []
 
     def test_files_of_unknown_size(self, store: Store) -> None:
-        """They wait as others do; no files are no plan."""
+        """Files of unknown size wait as others do; planning no files plans nothing."""
         job_id = begin_expiry(store)
         store.ledger.plan(job_id, REF, [], LedgerState.PLANNED, NOW)
         assert store.ledger.files(job_id) == []
@@ -303,7 +303,7 @@ class DeletionLedgerTests(StoreSuite):
         assert found[later] == {PATHS[0]: LedgerState.DELETED, PATHS[1]: LedgerState.DELETING}
 
     def test_waiting_deletions_are_listed_page_by_page(self, store: Store) -> None:
-        """Pages begin with the oldest job, by catalog, table or job, within sight; foreign cursors are refused."""
+        """Pages begin with the oldest job, by catalog, table or job, as far as visible; foreign cursors are refused."""
         jobs = [plan_files(store, ref=ref, now=NOW + n * DAY) for n, ref in enumerate((REF, OTHER, POND, REF))]
         found, after = [], None
         while True:

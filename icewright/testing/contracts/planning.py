@@ -161,7 +161,7 @@ class RunHistoryTests(StoreSuite):
         ]
 
     def test_calibration_reads_the_newest_runs_of_each_table(self, store: Store) -> None:
-        """Of each table so many of the newest runs count, of so many tables, in the catalogs of one pool."""
+        """Only the newest runs of a table count, up to a number of tables, in the catalogs of one pool."""
         names = [TableRef("lake", ("sales",), f"t{number}") for number in range(4)]
         record_tables(store, *names)
         for number, ref in enumerate((*names, *[names[0]] * 5)):

@@ -211,7 +211,7 @@ class TableStateTests(StoreSuite):
         assert table_row(store).due_since == later
 
     def test_a_pause_follows_a_renamed_table(self, store: Store) -> None:
-        """It begins with the first evaluation under the new name, and ends there as well."""
+        """The pause holds from the first evaluation under the new name on, and is ended by that name."""
         record_tables(store)
         store.tables.record_evaluation(evaluated(), NOW)
         store.tables.pause(REF, "broken")
@@ -315,7 +315,7 @@ class SnapshotPinsTests(StoreSuite):
     @pytest.mark.cases(157)
     @pytest.mark.parametrize("killed", [True, False])
     def test_the_pin_of_a_rewrite_goes_with_its_job(self, store: Store, killed: bool) -> None:
-        """Whoever ends the job: itself, or the service that finds its process dead. A reader's pin stays."""
+        """The pin goes whether the job ends itself or the service finds its process dead. A reader's pin stays."""
         uuid = known_table(store)
         reader = SnapshotPin("reader a", 1, NOW, NOW + timedelta(hours=1), "me")
         assert store.pins.add(REF, uuid, reader)

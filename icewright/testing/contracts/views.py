@@ -59,8 +59,8 @@ class ViewsTests(StoreSuite):
             with pytest.raises(UsageError, match="cursor"):
                 store.views.list_tables(query, None, bad, 3)
 
-    def test_lists_show_what_is_in_sight(self, store: Store) -> None:
-        """Somebody who sees one namespace gets its tables, jobs and numbers alone."""
+    def test_lists_show_what_is_visible(self, store: Store) -> None:
+        """A caller who sees one namespace gets its tables, jobs and numbers alone."""
         trigger = Trigger("cycle", "me", "host:1:2")
         jobs = [store.jobs.claim(ref, "u", (Operation.COMPACT,), trigger, NOW) for ref in REFS]
         visible = store.views.list_tables(TableQuery(), SALES, None, 50)

@@ -190,7 +190,7 @@ class RestCatalog:
         return f"answers, auth {self.properties.auth}, {len(self._client.config)} settings, {lends}"
 
     def may_commit(self, ref: TableRef) -> str:
-        """Return in words whether commits are allowed, by a request whose requirement no table meets."""
+        """Return a phrase on whether commits are allowed, by a request whose requirement no table meets."""
         request = {"requirements": [{"type": "assert-table-uuid", "uuid": str(UUID(int=0))}], "updates": []}
         try:
             answer = self._client.send("POST", self._path(ref), data=msgspec.json.encode(request))

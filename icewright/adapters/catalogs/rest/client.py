@@ -202,7 +202,7 @@ class RestClient:
                     raise self._failing(answer)
                 wait = answer.wait or backoff(attempt + 2)
                 if answer.status in _RETRYABLE and wait > (_ATTEMPTS - attempt) * _LONGEST_WAIT:
-                    raise self._failing(answer)  # asking again before then is in vain
+                    raise self._failing(answer)  # asking again before then is useless
             self.clock.sleep(min(wait, _LONGEST_WAIT).total_seconds())
 
     def send(self, method: str, path: str, size: ReplySize | None = None, **request: Any) -> RestResponse:

@@ -73,10 +73,10 @@ def _decoded_bytes(column: pa.ChunkedArray) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RowGroupTarget:
-    """When parquet-java ends a row group: by bytes in its memory, at which it looks from time to time."""
+    """The limits at which parquet-java ends a row group: bytes in memory, which it checks from time to time."""
 
     bytes: int
-    least_check: int  # rows from one look to the next
+    least_check: int  # rows from one check to the next
     most_check: int
     page_rows: int
     page_bytes: int

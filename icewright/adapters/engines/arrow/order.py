@@ -236,7 +236,7 @@ def _sorted_by_ranges(layout: Layout, batches: Iterable[pa.RecordBatch], ranges:
 
 
 def _sorted_file(layout: Layout, file: Path, size: int, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a range that is larger than the sample foretold: it is divided again."""
+    """Yield the rows of a range that is larger than the sample predicted: it is divided again."""
     keys = (_keys(layout, pa.Table.from_batches([batch])) for batch in _stored_batches(file))
     sample = KeySample.of(keys, rows, _budget(layout) // 2)
     if sample.keys.num_rows < 2:  # noqa: PLR2004 - which cannot be told apart

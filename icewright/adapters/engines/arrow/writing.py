@@ -41,7 +41,7 @@ _BLOOM_NDV = 1 << 19  # about 1 MB, Iceberg's limit of a filter
 _DICTIONARY = "write.parquet.dict-encoding-enabled.column."
 _FPP = "write.parquet.bloom-filter-fpp.column."
 _STATISTICS_BYTES = 1 << 12  # of the longest value for which Arrow writes statistics
-_LEAST_PAGE_BYTES = 1 << 12  # Arrow reckons with 2 KB for no values: it writes empty pages then, which it cannot read
+_LEAST_PAGE_BYTES = 1 << 12  # below it Arrow may write empty pages, which it cannot read
 _WRITE_BATCH = 1024  # values, the default of Arrow
 # divisors of the task's memory: a row group stays decoded while it is encoded, and sorting needs memory beside it
 _ENCODING_COPIES = 8  # of a value, about, while its page is made

@@ -25,7 +25,7 @@ def require_as_written(catalog: Catalog, metadata: TableMetadata) -> None:
 
 
 def _named(metadata: TableMetadata) -> frozenset[str]:
-    """Return in words what the metadata names that keeps files, or says whose they are and where."""
+    """Return phrases for all that the metadata has by which files are kept, owned or located."""
     snapshots = (f"snapshot {s.snapshot_id} ({s.manifest_list or ', '.join(s.manifests)})" for s in metadata.snapshots)
     refs = (f"{ref.kind} {ref.name} at snapshot {ref.snapshot_id}" for ref in metadata.refs)
     statistics = (f"statistics {s.path}" for s in (*metadata.statistics, *metadata.partition_statistics))

@@ -41,8 +41,8 @@ class Effect:
     snapshots: tuple[Snapshot, ...]
     removed: tuple[FileAction, ...]
     changes: tuple[PartitionChange, ...]
-    touched: frozenset[PartitionKey]  # whose data files were rewritten
-    live_entries: int  # of the manifests that the commits wrote
+    touched: frozenset[PartitionKey]  # partitions whose data files were rewritten
+    live_entries: int  # in the manifests that the commits wrote
 
     @property
     def data_files_in(self) -> int:
@@ -84,20 +84,20 @@ def effect(
         if s.snapshot_id not in base.by_id and s.operation in operations and s.summary.get(_APPLICATION) == app_id
     )
     entries = pl.concat([_ENTRIES.to_frame(), *(_own_entries(files, snapshot) for snapshot in own_snapshots)])
-    way = pl.when(pl.col("status") == _DELETED).then(pl.lit("in")).otherwise(pl.lit("out"))
+    direction = pl.when(pl.col("status") == _DELETED).then(pl.lit("in")).otherwise(pl.lit("out"))
     counted = (
         entries.filter(pl.col("content") == 0)
-        .group_by("spec_id", "partition", way=way)
+        .group_by("spec_id", "partition", direction=direction)
         .agg(files=pl.len(), bytes=pl.col("bytes").sum())
     )
     removed = entries.filter(pl.col("status") == _DELETED).unique("path").sort("path")
     vector = pl.col("format") == "PUFFIN"
     kind = pl.when(vector).then(pl.lit("deletion vectors")).otherwise(pl.col("content").replace_strict(CONTENT_KINDS))
     counts: dict[PartitionKey, dict[str, int]] = {}
-    for spec_id, text, which, number, size in counted.rows():
+    for spec_id, text, in_or_out, number, size in counted.rows():
         one = counts.setdefault(partition_key(after.spec(spec_id), text), dict.fromkeys(_COUNTS, 0))
-        one[f"files_{which}"] += number
-        one[f"bytes_{which}"] += size
+        one[f"files_{in_or_out}"] += number
+        one[f"bytes_{in_or_out}"] += size
     changes = [
         PartitionChange(
             partition_name(after, key), f"{key[0]} {partition_text(key[1])}", *(counts[key][name] for name in _COUNTS)

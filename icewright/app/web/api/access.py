@@ -73,14 +73,14 @@ def revoke(token_id: str, caller: Annotated[Caller, needs(Action.TOKENS_MANAGE)]
 @router.get("/audit", summary="Changes and refusals")
 def audit(
     caller: Annotated[Caller, needs(Action.AUDIT_READ)],
-    actor: Annotated[models.Text | None, Query(description="who")] = None,
-    action: Annotated[models.Text | None, Query(description="what, as in jobs.run")] = None,
-    refused: Annotated[bool | None, Query(description="refusals alone, or changes alone")] = None,
-    since: Annotated[AwareDatetime | None, Query(description="then or later")] = None,
+    actor: Annotated[models.Text | None, Query(description="only entries of this actor")] = None,
+    action: Annotated[models.Text | None, Query(description="only this action, as in jobs.run")] = None,
+    refused: Annotated[bool | None, Query(description="true: only refusals; false: only changes")] = None,
+    since: Annotated[AwareDatetime | None, Query(description="only entries since then")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> models.Audit:
-    """Return audit entries, newest first; owners see those of their places."""
+    """Return audit entries, newest first; owners see those of their scopes."""
     position = decoded(cursor)
     if position is not None and (len(position) != 1 or type(position[0]) is not int or abs(position[0]) >= 2**63):
         raise Problem(422, "cursor: not one of this list; begin again without it")

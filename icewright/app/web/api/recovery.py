@@ -42,7 +42,9 @@ jobs = api_router("recovery", prefix="/jobs")
 def points(
     name: str,
     caller: Annotated[Caller, needs(Action.TABLES_READ)],
-    costs: Annotated[bool, Query(description="say which bytes stay for the points too; reads all manifests")] = False,
+    costs: Annotated[
+        bool, Query(description="include the bytes that stay for the points, which reads all manifests")
+    ] = False,
 ) -> models.Points:
     """Return the recovery points that the table's metadata has now."""
     row, runtime = caller.table(name), caller.runtime
@@ -148,7 +150,7 @@ def layouts(
 def register(
     catalog: str, body: models.RegisterRequest, caller: Annotated[Caller, needs(Action.TABLES_COPY)]
 ) -> models.Registered:
-    """Register a table by the newest metadata file of a place, where that is certain."""
+    """Register a table by the newest metadata file of a place. Refused where the newest one is not certain."""
     ref = TableRef.parse(f"{catalog}.{body.name}")
     caller.require(place_of(ref), str(ref))
     if catalog not in caller.runtime.catalogs:
@@ -164,7 +166,7 @@ def register(
 
 @jobs.get("/{job_id:segment}/result", summary="What a job found or made", responses=documented(404))
 def result(job_id: str, caller: Annotated[Caller, needs(Action.JOBS_READ)]) -> models.Result:
-    """Return the result of a job without operations, as its command prints it; an erasure's for those who may erase."""
+    """Return the result of a job without operations, as its command prints it; of an erasure only to who may erase."""
     job, document = _result(caller, job_id)
     if ERASE in job.options:
         caller.require(place_of(job.ref), f"job {job.job_id} of {job.ref}", Action.TABLES_ERASE)

@@ -19,7 +19,7 @@ from icewright.flow.vacuum import vacuum
 
 router = api_router("system")
 _EVENT = "vacuumed"
-_LOOKED_AT = 1000  # events of vacuums, of which the newest of the catalog is the answer
+_SEARCHED_EVENTS = 1000  # the newest vacuums of all catalogs
 
 
 class VacuumRequest(RequestBody):
@@ -48,7 +48,7 @@ class VacuumAnswer(BaseModel):
 def start(
     catalog: str, body: VacuumRequest, caller: Annotated[Caller, needs(Action.CATALOGS_VACUUM)], response: Response
 ) -> VacuumAnswer:
-    """Answer 200 with what would be done, or 202 when a vacuum has begun, whose jobs are listed as others are."""
+    """Answer 200 with what would be done, or 202 when a vacuum has started; its jobs are listed as others are."""
     _require(caller, catalog)
     if body.dry_run:
         with caller.heavy():
@@ -58,7 +58,7 @@ def start(
     if caller.runtime.vacuum_locks[catalog].locked():
         raise Problem(409, f"catalog {catalog} is being vacuumed: let that end")
     caller.audit(f"catalog {catalog}", (catalog,))
-    # a job of a process that ends is settled as after a crash
+    # daemon: when the process ends, its job is reconciled as after a crash
     threading.Thread(target=_vacuum, args=(caller.runtime, catalog), name=f"vacuum {catalog}", daemon=True).start()
     response.status_code = 202
     return VacuumAnswer(catalog=catalog, state="started")
@@ -66,13 +66,13 @@ def start(
 
 @router.get("/catalogs/{catalog:segment}/vacuum", summary="The last vacuum", responses=documented(404))
 def last(catalog: str, caller: Annotated[Caller, needs(Action.CATALOGS_VACUUM)]) -> VacuumAnswer:
-    """Return the answer of the catalog's last vacuum, by whomever it was begun. 404 when there is none."""
+    """Return the answer of the catalog's last vacuum, whoever started it. 404 when there is none."""
     _require(caller, catalog)
-    page = caller.runtime.store.views.list_activity(_EVENT, None, None, _LOOKED_AT)
+    page = caller.runtime.store.views.list_activity(_EVENT, None, None, _SEARCHED_EVENTS)
     for event in page.items:
         if event["details"].get("catalog") == catalog:
             return VacuumAnswer(**{k: v for k, v in event["details"].items() if k in VacuumAnswer.model_fields})
-    raise Problem(404, f"catalog {catalog} was not vacuumed, or so long ago that nobody knows")
+    raise Problem(404, f"catalog {catalog} was never vacuumed, or so long ago that its event is gone")
 
 
 def _require(caller: Caller, catalog: str) -> None:
