@@ -101,11 +101,11 @@ def parse_cutoff(text: str) -> tuple[timedelta | None, datetime | None]:
         return age, None
     try:
         instant = datetime.fromisoformat(stripped) if "-" in stripped else None
-    except ValueError:
-        instant = None
-    if instant is None or instant.tzinfo is None:
-        raise Refused(UNSUPPORTED)
-    return None, instant.astimezone(UTC)
+        if instant is not None and instant.tzinfo is not None:
+            return None, instant.astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise Refused(UNSUPPORTED)
 
 
 def check_cutoff(text: str) -> None:

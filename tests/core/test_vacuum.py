@@ -68,6 +68,7 @@ def test_whose_policy_holds(config: GcConfig | None, policy: str | None, cutoff:
         (GcConfig("PT48H", per_ref=True), None, PER_REF),
         (GcConfig("100"), None, UNSUPPORTED),
         (GcConfig("P1M"), None, UNSUPPORTED),
+        (GcConfig("9999-12-31T23:59:59-23:59"), None, UNSUPPORTED),
         (GcConfig("P1W"), None, UNSUPPORTED),
         (GcConfig("P"), None, UNSUPPORTED),
         (GcConfig("20261101T180000Z"), None, UNSUPPORTED),

@@ -306,6 +306,8 @@ def test_oversized(served: Served) -> None:
     problem(client.get(f"{API}/tables", params={"search": "x" * 2000}), 422)
     problem(client.get(f"{API}/tables/lake.sales.a%00b"), 400)
     problem(client.get(f"{API}/tables?search=%00"), 400)
+    for path in ("jobs", "runs", "alerts", "audit"):
+        problem(client.get(f"{API}/{path}", params={"since": "9999-12-31T23:59:59-23:59"}), 422)
     problem(client.post(f"{TABLE}/pause", json={"reason": "a\0b"}), 422)
 
 

@@ -161,10 +161,10 @@ def _value(key: Key, value: Any) -> Any:  # noqa: ANN401 - what a client sent
     if key.kind is datetime and isinstance(value, str):
         try:
             time = datetime.fromisoformat(value)
-        except ValueError:
-            time = None
-        if time is not None and time.tzinfo is not None:
-            return time.astimezone(UTC)
+            if time.tzinfo is not None:
+                return time.astimezone(UTC)
+        except (ValueError, OverflowError):
+            pass
     elif key.kind is float and type(value) in (int, float) and abs(value) < float("inf"):
         return float(value)
     elif (

@@ -260,7 +260,8 @@ def unpin(table: Table, reader: Reader, as_json: Json = False) -> None:
 @app.command()
 def acknowledge(
     alert: Annotated[
-        int, typer.Argument(metavar="ALERT", help="The id of an open alert; `icewright alerts` lists them.")
+        int,
+        typer.Argument(metavar="ALERT", max=2**63 - 1, help="The id of an open alert; `icewright alerts` lists them."),
     ],
     note: Annotated[str, typer.Option("--note", metavar="TEXT", help="Shown wherever the alert is shown.")] = "",
     silence: Annotated[

@@ -297,11 +297,11 @@ def parse_operations(option: str, texts: Sequence[str] | None) -> list[Operation
 
 def parse_since(text: str, now: datetime) -> datetime:
     """Return the time that `--since` names: an age such as 90m, 24h or 7d, or a date or time in ISO 8601 (UTC)."""
-    if age := _AGE.fullmatch(text.strip()):
-        return now - timedelta(minutes=int(age[1]) * _MINUTES[age[2]])
     try:
+        if age := _AGE.fullmatch(text.strip()):
+            return now - timedelta(minutes=int(age[1]) * _MINUTES[age[2]])
         at = datetime.fromisoformat(text.strip())
-    except ValueError:
+    except (ValueError, OverflowError):
         raise UsageError(f"--since {text}: write an age such as 24h or 7d, or a date such as 2026-11-24") from None
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 

@@ -297,7 +297,9 @@ def show(
 @app.command()
 def alerts(
     resolved: Annotated[bool, typer.Option("--all", help="List resolved alerts too.")] = False,
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="At most this many alerts.")] = 1000,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, max=1_000_000, help="At most this many alerts.")
+    ] = 1000,
     test: Annotated[bool, typer.Option("--test", help="Send a test message to each channel.")] = False,
     as_json: Json = False,
 ) -> None:

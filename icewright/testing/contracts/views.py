@@ -20,7 +20,15 @@ from icewright.testing.contracts.cases import StoreSuite
 
 REFS = [TableRef("lake", (space,), f"t{n}") for space in ("hr", "sales") for n in range(4)]
 SALES = (("lake", "sales"),)
-BAD_CURSORS: tuple[tuple[Any, ...], ...] = (("x",), (1, 2, 3, 4), ({}, 1, 1), (2**70, 2**70), ("\0", "a", "b"))
+_NO_TIME = "9999-12-31T23:59:59-23:59"  # of UTC
+BAD_CURSORS: tuple[tuple[Any, ...], ...] = (
+    ("x",),
+    (1, 2, 3, 4),
+    ({}, 1, 1),
+    (2**70, 2**70),
+    ("\0", "a", "b"),
+    (_NO_TIME, 1),
+)
 
 
 def _evaluation(ref: TableRef, files: int, uuid: str) -> Evaluation:

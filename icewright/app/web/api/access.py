@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 from fastapi import Depends, Query
-from pydantic import AwareDatetime
 
 from icewright.app.tokens import new_token
 from icewright.app.web.api import models
@@ -76,7 +75,7 @@ def audit(
     actor: Annotated[models.Text | None, Query(description="only entries of this actor")] = None,
     action: Annotated[models.Text | None, Query(description="only this action, as in jobs.run")] = None,
     refused: Annotated[bool | None, Query(description="true: only refusals; false: only changes")] = None,
-    since: Annotated[AwareDatetime | None, Query(description="only entries since then")] = None,
+    since: Annotated[models.Instant | None, Query(description="only entries since then")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> models.Audit:

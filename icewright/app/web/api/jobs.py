@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from fastapi import Query
-from pydantic import AwareDatetime
 
 from icewright.app.documents import deferred_documents, removal_document, undo_document, waiting_document
 from icewright.app.web.api import models
@@ -28,7 +27,7 @@ router = api_router("jobs")
 
 OfTable = Annotated[models.Text | None, Query(description="catalog.namespace.table")]
 Search = Annotated[models.Text | None, Query(description="part of the table's name, in any case")]
-Since = Annotated[AwareDatetime | None, Query(description="created then or later")]
+Since = Annotated[models.Instant | None, Query(description="created then or later")]
 OfCatalog = Annotated[models.Text | None, Query(description="only this catalog")]
 
 
@@ -114,7 +113,7 @@ def runs(
     catalog: OfCatalog = None,
     operation: Annotated[Operation | None, Query()] = None,
     state: Annotated[list[OperationState] | None, Query(description="one of these")] = None,
-    since: Annotated[AwareDatetime | None, Query(description="finished then or later")] = None,
+    since: Annotated[models.Instant | None, Query(description="finished then or later")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> models.Runs:

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import Path, Query
-from pydantic import AwareDatetime, BaseModel, Field
+from pydantic import BaseModel, Field
 
-from icewright.app.web.api.models.requests import RequestBody, Text
+from icewright.app.web.api.models.requests import Instant, RequestBody, Text
 from icewright.app.web.api.paging import Limit
 from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
@@ -149,7 +149,7 @@ def alerts(
     caller: Annotated[Caller, needs(Action.ALERTS_READ)],
     resolved: Annotated[bool, Query(description="those too that are over")] = False,
     severity: Annotated[Severity | None, Query()] = None,
-    since: Annotated[AwareDatetime | None, Query(description="over then or later, or begun if still open")] = None,
+    since: Annotated[Instant | None, Query(description="over then or later, or begun if still open")] = None,
     limit: Limit = 100,
 ) -> list[AlertModel]:
     """Return alerts, newest first; scoped callers see alerts of their tables."""

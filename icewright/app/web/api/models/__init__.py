@@ -70,7 +70,7 @@ from icewright.app.web.api.models.recovery import (
     RestoreRequest,
     Result,
 )
-from icewright.app.web.api.models.requests import RequestBody, Settings, Text
+from icewright.app.web.api.models.requests import Instant, RequestBody, Settings, Text
 from icewright.app.web.api.models.tables import (
     IgnoredProperty,
     Knob,
