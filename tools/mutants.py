@@ -34,7 +34,7 @@ MYPY = (sys.executable, "-m", "mypy", "--output", "json", "--disable-error-code"
 TYPES, SURVIVED = "caught by type check", "survived"
 COLUMNS = (TYPES, "killed", "timeout", SURVIVED)
 
-_CASES = ("tests/cases/",)
+_EXPIRING = "tests/adapters/test_expire_in_service.py"
 _OTHERS = (
     *("tests/cases/test_open_world.py", "tests/cases/test_neighbours.py", "tests/cases/test_two_catalogs.py"),
     *("tests/cases/test_gone_catalogs.py", "tests/cases/test_other_formats.py"),
@@ -63,15 +63,10 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     ),
     "core/operations/remove_orphans.py": ("tests/core/test_remove_orphans.py",),
     "adapters/files/buckets.py": ("tests/adapters/test_stores.py",),
-    f"{_SERVICE}/reachable.py": ("tests/adapters/test_reachable.py", *_CASES),
-    f"{_SERVICE}/listing.py": ("tests/adapters/test_listing.py", "tests/adapters/test_proof.py", *_CASES),
+    f"{_SERVICE}/reachable.py": ("tests/adapters/test_reachable.py", "tests/adapters/test_proof.py", _EXPIRING),
+    f"{_SERVICE}/listing.py": ("tests/adapters/test_listing.py", "tests/adapters/test_proof.py", _EXPIRING),
     f"{_SERVICE}/replacing.py": ("tests/cases/test_manifest_commits.py", "tests/cases/test_repair.py"),
-    f"{_SERVICE}/successors.py": (
-        "tests/adapters/test_proof.py",
-        "tests/cases/test_open_world.py",
-        "tests/cases/test_neighbours.py",
-        "tests/cases/test_attack.py",
-    ),
+    f"{_SERVICE}/successors.py": ("tests/adapters/test_successors.py",),
     f"{_SERVICE}/proof.py": ("tests/adapters/test_proof.py",),
     f"{_SERVICE}/guard.py": (
         "tests/adapters/test_guard.py",
@@ -83,7 +78,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
         "tests/cases/test_orphan_doubts.py",
         "tests/cases/test_attack.py",
     ),
-    f"{_SERVICE}/registry.py": ("tests/adapters/test_registry.py", *_OTHERS),
+    f"{_SERVICE}/registry.py": ("tests/adapters/test_registry.py",),
     f"{_SERVICE}/surroundings.py": ("tests/adapters/test_registry.py", "tests/adapters/test_guard.py"),
     f"{_SERVICE}/deletion.py": ("tests/adapters/test_deletion.py",),
     f"{_SERVICE}/doubts.py": (
@@ -99,7 +94,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
         "tests/cases/test_confirm.py",
         "tests/cases/test_open_world.py",
     ),
-    f"{_SERVICE}/expire_snapshots.py": ("tests/cases/test_expiry.py", "tests/cases/test_open_world.py"),
+    f"{_SERVICE}/expire_snapshots.py": (_EXPIRING,),
     f"{_SERVICE}/other_formats.py": ("tests/cases/test_other_formats.py",),
     f"{_SERVICE}/replied.py": ("tests/adapters/test_replied.py",),
     "flow/restore.py": ("tests/cases/test_restore.py",),
