@@ -65,7 +65,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     "adapters/files/buckets.py": ("tests/adapters/test_stores.py",),
     f"{_SERVICE}/reachable.py": ("tests/adapters/test_reachable.py", "tests/adapters/test_proof.py", _EXPIRING),
     f"{_SERVICE}/listing.py": ("tests/adapters/test_listing.py", "tests/adapters/test_proof.py", _EXPIRING),
-    f"{_SERVICE}/replacing.py": ("tests/cases/test_manifest_commits.py", "tests/cases/test_repair.py"),
+    f"{_SERVICE}/replacing.py": ("tests/adapters/test_replacing.py",),
     f"{_SERVICE}/successors.py": ("tests/adapters/test_successors.py",),
     f"{_SERVICE}/proof.py": ("tests/adapters/test_proof.py",),
     f"{_SERVICE}/guard.py": (
