@@ -220,6 +220,7 @@ class OperationRunner:
             return expired
         unfinished = Unfinished(self.job_id, self.request.ref, table_uuid, (self.operation,), files, since, intent)
         try:
+            self.lease.check()  # waiting for the reply may have outlasted the lease: readers pin, another job deletes
             deleted = self.runtime.engine.resume(unfinished)
         except IcewrightError as error:
             waiting = f"{count(len(files), 'planned deletion')} waiting for the next start: {error}"

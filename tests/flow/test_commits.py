@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, IcewrightError
 from icewright.core.runs import JOB_ID, FileAction, JobState, OperationState
 from icewright.core.steps import RewriteDataFiles
+from icewright.flow.reconcile import end_interrupted
 from icewright.ports import AddSnapshot, LedgerState, StepRequest
 from icewright.testing import REF, partition, spec
 from tests.flow.bench import COMPACT, EXPIRE, YOUNG, Bench, states
@@ -96,6 +99,23 @@ def test_an_unknown_commit_state_cleans_nothing(bench: Bench, landed: bool) -> N
     assert [u.job_id for u in bench.engine.resumed] == ([result.job_id] if landed else [])
     bench.settle()
     assert bench.engine.resumed[-1].job_id == result.job_id
+
+
+@pytest.mark.cases(77, 103)
+def test_a_job_that_lost_its_table_before_a_reply_was_lost(bench: Bench) -> None:
+    """Its planned deletions wait for whoever settles: until then readers may have pinned what the commit let go of."""
+    ref = bench.table()
+
+    def after(request: StepRequest) -> None:
+        files = [FileAction("s3://lake/sales/orders/data/1", 1, "data")]
+        bench.store.ledger.plan(request.job_id, ref, files, LedgerState.PLANNED, bench.clock.now())
+        end_interrupted(replace(bench.runtime(), process_has_ended=lambda _: True))
+        raise CommitStateUnknown("the reply was lost")
+
+    bench.after = after
+    (outcome,) = bench.run(EXPIRE).outcomes
+    assert (outcome.state, outcome.metrics["files_failed"], bench.engine.resumed) == (COMMITTED, 1, [])
+    assert any("1 planned deletion waiting for the next start: job" in note for note in outcome.notes)
 
 
 def test_the_catalog_fails_after_the_commit(bench: Bench) -> None:
