@@ -94,7 +94,10 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
         "tests/cases/test_confirm.py",
         "tests/cases/test_open_world.py",
     ),
-    f"{_SERVICE}/expire_snapshots.py": (_EXPIRING,),
+    f"{_SERVICE}/expire_snapshots.py": (
+        _EXPIRING,
+        "tests/cases/test_expiry.py::test_an_expiry_asks_store_and_catalog_no_more_often_than_it_has_to",
+    ),
     f"{_SERVICE}/other_formats.py": ("tests/cases/test_other_formats.py",),
     f"{_SERVICE}/replied.py": ("tests/adapters/test_replied.py",),
     "flow/restore.py": ("tests/cases/test_restore.py",),

@@ -16,7 +16,7 @@ from icewright.adapters.engines.service.replacing import Replacing
 from icewright.adapters.files.tables import IcebergFiles
 from icewright.core import field_ids as ids
 from icewright.core.errors import CommitConflict, CommitStateUnknown, InvariantViolated, MetadataUnreadable
-from icewright.core.table import ManifestContent, ManifestFile, TableMetadata
+from icewright.core.table import ManifestContent, ManifestFile, RefKind, SnapshotRef, TableMetadata
 from icewright.ports import AddSnapshot, Change
 from icewright.testing import FixedClock, MemoryCatalog
 from icewright.testing.builders import metadata
@@ -68,10 +68,11 @@ class Bench:
         assert current is not None
         return Replacing(self.files, self.clock, cast("Any", self.catalog), self.base, current, rows, **how)
 
-    def listed(self, path: str) -> list[dict[str, Any]]:
-        """The rows of a manifest list."""
+    def listed(self, path: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """The header of a manifest list, and its rows."""
         with Path(path).open("rb") as file:
-            return cast("list[dict[str, Any]]", [*fastavro.reader(file)])
+            reader = fastavro.reader(file)
+            return reader.metadata, cast("list[dict[str, Any]]", [*reader])
 
 
 def new(path: str, least: int | None = 3) -> WrittenManifest:
@@ -107,7 +108,8 @@ def test_row_ids_of_manifests(files: IcebergFiles, tmp_path: Path, named: Sequen
 
 
 @pytest.mark.parametrize(
-    ("entries", "target", "size", "count"), [(10, 100, 20.0, 2), (10, 100, 0.0, 1), (11, 100, 20.0, 3), (3, 5, 20.0, 3)]
+    ("entries", "target", "size", "count"),
+    [(10, 100, 20.0, 2), (150, 100, 0.0, 2), (11, 100, 20.0, 3), (3, 5, 20, 3)],
 )
 def test_sizes_of_manifests(
     files: IcebergFiles, tmp_path: Path, entries: int, target: int, size: float, count: int
@@ -160,7 +162,10 @@ def test_what_is_committed(files: IcebergFiles, tmp_path: Path, version: int, ah
     }
     assert change.branch == branch
     assert after == bench.catalog.tables[bench.base.ref]
-    n1, n2, *carried = bench.listed(path)
+    header, (n1, n2, *carried) = bench.listed(path)
+    numbers = (str(replacing.snapshot_id), str(current.snapshot_id), str(version))
+    assert tuple(header[name] for name in ("snapshot-id", "parent-snapshot-id", "format-version")) == numbers
+    assert header.get("sequence-number") == (str(sequence) if version > 1 else None)
     assert carried == [bench.rows[0], bench.rows[2]]
     assert [(n["manifest_path"], n["sequence_number"], n["min_sequence_number"]) for n in (n1, n2)] == [
         ("n1", sequence, 3),
@@ -179,21 +184,23 @@ class Stop(Exception):
         (CommitStateUnknown("lost"), CommitStateUnknown, False),
         (InvariantViolated("broken"), InvariantViolated, False),
         (Stop("odd"), CommitStateUnknown, False),  # perhaps after the commit
-        (None, InvariantViolated, False),  # it did more than it was asked for
+        ({"location": "elsewhere"}, InvariantViolated, False),  # it did more than it was asked for
+        ({"refs": ()}, InvariantViolated, False),
     ],
 )
 def test_a_commit_that_fails(
-    files: IcebergFiles, tmp_path: Path, error: Exception | None, raised: type[Exception], *, undone: bool
+    files: IcebergFiles, tmp_path: Path, error: Exception | dict[str, Any], raised: type[Exception], *, undone: bool
 ) -> None:
     """Its files are deleted where it is known not to have landed; else the table may refer to them."""
-    bench, made = Bench(files, tmp_path), tmp_path / "metadata" / "m.avro"
+    tag = SnapshotRef("tag", RefKind.TAG, 1)
+    bench, made = Bench(files, tmp_path, refs=[tag]), tmp_path / "metadata" / "m.avro"
     made.write_bytes(b"x")
 
     def commit(base: TableMetadata, change: Change) -> TableMetadata:
         assert isinstance(change, AddSnapshot)
-        if error is None:
-            return replace(base, location="elsewhere")
-        raise error
+        if isinstance(error, Exception):
+            raise error
+        return replace(base, **error)
 
     bench.catalog.commit = commit  # type: ignore[method-assign]
     replacing = bench.replacing()

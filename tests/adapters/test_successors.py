@@ -90,6 +90,8 @@ SUCCESSORS: dict[str, tuple[Mapping[str, object], Sequence[str]]] = {
     "a head of unknown time": ({"s": file(at=None)}, []),
     "a head on which ours does not build": ({"s": file(at=-1, ids=(1, 9))}, []),
     "before the log": ({"y": file("x", at=-30, ids=(1,)), "x": file(at=-40, ids=(1,))}, []),
+    "far before the log": ({"x": file("w", at=-40, ids=(1,)), "w": file(at=-1, ids=(1, 9))}, []),
+    "before the log, and names itself": ({"y": file("x", "y", at=-30, ids=(1,))}, []),
     "before the log, and changed since": ({"y": file("x", at=-1, ids=(1, 9))}, []),
     "on a version before the log": ({"s": file("y", at=-25, ids=(1, 9))}, ["s"]),
     "lost a race before the log": ({"s": file("y", at=-24.1, ids=(1, 9))}, []),
@@ -110,6 +112,15 @@ def test_versions_of_the_table_by_another_writer(case: str) -> None:
     told = found(OWN, {**Z, **files}, [*Z])
     assert [one.path.removeprefix(FOLDER) for one in told.successors] == successors
     assert (told.foreign, told.debris, told.documents) == ((), (), ())
+
+
+def test_nothing_is_read_where_nothing_is_strange() -> None:
+    """The versions of the table itself tell nothing then, and may be large."""
+
+    def read(path: str) -> bytes:
+        raise AssertionError(path)
+
+    assert identify(OWN, [], read, frozenset()) == StrangeFiles((), (), ())
 
 
 def test_a_rival_that_cannot_be_read_is_no_proof_of_a_race() -> None:

@@ -131,7 +131,7 @@ def _successors(
         fork = unknown_version and (
             has_descendants or not (base == current or _lost_race(file, candidate, metadata, replaced_by, read))
         )
-        crashed_here = is_staged_by_us(file.path) and not has_descendants and bool(candidate.log) and base == current
+        crashed_here = is_staged_by_us(file.path) and bool(candidate.log) and base == current
         snapshots_known = candidate.snapshot_ids <= metadata.by_id.keys()
         older_copy = (
             snapshots_known and candidate.last_updated is not None and candidate.last_updated <= metadata.last_updated
