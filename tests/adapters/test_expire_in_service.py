@@ -38,7 +38,7 @@ from icewright.ports import (
     RestoreSnapshots,
     StepRequest,
 )
-from icewright.testing.builders import LOCATION, NOW, metadata, spec
+from icewright.testing.builders import LOCATION, NOW, lineage, metadata, spec
 from tests.adapters.test_guard import guarded
 from tests.adapters.test_proof import TableFiles
 from tests.adapters.test_registry import World
@@ -128,16 +128,17 @@ class Ledger:
 class Expiring:
     """A table of three snapshots, of which the first is to go."""
 
-    def __init__(self, *refs: SnapshotRef, **own: Any) -> None:
+    def __init__(self, *refs: SnapshotRef) -> None:
         statistics = tuple(StatisticsFile(n, f"{FOLDER}/stats-{n}", 1) for n in (1, 2))
-        own = {"statistics": statistics, "specs": tuple(map(spec, range(5))), "default_spec_id": 4} | own
-        self.own = metadata([48, 24, 2], refs=refs, **own)
-        snapshots = [{"snapshot-id": one.snapshot_id} for one in self.own.snapshots]
+        snapshots = tuple(replace(one, schema_id=one.snapshot_id) for one in lineage([48, 24, 2]))
+        ids: dict[str, Any] = {"schema_ids": tuple(range(5)), "specs": tuple(map(spec, range(5))), "default_spec_id": 4}
+        self.own = metadata(refs=refs, snapshots=snapshots, statistics=statistics, **ids)
+        named = [{"snapshot-id": one.snapshot_id} for one in snapshots]
         document = {
             "format-version": 2,
             "table-uuid": self.own.table_uuid,
             "location": LOCATION,
-            "snapshots": snapshots,
+            "snapshots": named,
         }
         paths = [*GONE, *(path for one in CONTENT.values() for path in one), *CONTENT]
         paths += [f"{FOLDER}/snap-{n}.avro" for n in (2, 3)]
@@ -218,9 +219,9 @@ WISHES: list[tuple[dict[str, Any], set[str] | None, str]] = [
         set(),
         "expired 1 snapshot, 4 unreferenced files to be deleted after 2026-11-21 14",
     ),
-    ({"clean_metadata": True}, GONE, "removed 2 unused partition specs and schemas"),  # 0 and 1
-    ({"clean_metadata": True, "snapshot_ids": ()}, set(), "removed 1 unused partition specs and schemas"),  # 0
-    ({"clean_metadata": True, "delete_files": False}, set(), "removed 2 unused partition specs and schemas"),
+    ({"clean_metadata": True}, GONE, "removed 4 unused partition specs and schemas"),  # 0, 1; 1, 4
+    ({"clean_metadata": True, "snapshot_ids": ()}, set(), "removed 2 unused partition specs and schemas"),  # 0; 4
+    ({"clean_metadata": True, "delete_files": False}, set(), "removed 4 unused partition specs and schemas"),
 ]
 
 
@@ -236,7 +237,8 @@ def test_what_a_step_asks_for(wish: dict[str, Any], gone: set[str] | None, said:
         assert (done.state, expiring.ledger.events, expiring.lake.commits) == (OperationState.SKIPPED, [], [])
         return
     ids, specs = frozenset(step.snapshot_ids), range(step.clean_metadata * (2 if step.snapshot_ids else 1))
-    assert expiring.lake.commits == [RemoveSnapshots(ids, frozenset(step.remove_refs), frozenset(specs), frozenset())]
+    schemas = frozenset(({4, 1} if step.snapshot_ids else {4}) if step.clean_metadata else ())
+    assert expiring.lake.commits == [RemoveSnapshots(ids, frozenset(step.remove_refs), frozenset(specs), schemas)]
     planned = expiring.ledger.events[0][1]
     until = planned[5]
     assert until == (NOW + step.delay if step.delay else None)

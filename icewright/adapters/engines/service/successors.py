@@ -95,7 +95,7 @@ def _is_own(file: Strange, candidate: Lineage, metadata: TableMetadata, named: f
         return candidate.table_uuid == metadata.table_uuid
     shares_snapshots = bool(candidate.snapshot_ids & metadata.by_id.keys())
     if metadata.table_uuid:
-        return shares_snapshots and key(candidate.location).rstrip("/") == key(metadata.location).rstrip("/")
+        return shares_snapshots and key(candidate.location) == key(metadata.location)
     return shares_snapshots or not named.isdisjoint(map(key, (file.path, *candidate.log)))
 
 
