@@ -6,13 +6,12 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 from icewright.core.errors import ConfigError
 from icewright.core.knob import UNSET, Knob, ValueKind, written
 from icewright.core.policy import KNOBS, find_knob
-from icewright.core.words import kind
+from icewright.core.words import kind, near
 
 _FORM = re.compile(r"\s*([a-z_.]+)(?:\s*(>=|<=|=)\s*|\s+(in)\s+)([^\s=<>].*?)\s*", re.DOTALL)
 _NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]+)?(?:e-[0-9]+)?")
@@ -90,7 +89,7 @@ def parse_guardrail(path: str, text: object) -> Guardrail:
     name, sign, value = match[1], match[2] or match[3], match[4]
     knob = find_knob(name)
     if knob is None:
-        raise ConfigError([f"{path}: there is no knob {name}{nearest_knob(name)}"])
+        raise ConfigError([f"{path}: there is no knob {name}{near(name, list(KNOBS), listed=False)}"])
     try:
         return _values(knob, sign, value) if sign in {"in", "="} else _bound(knob, sign, value)
     except ValueError as error:
@@ -109,12 +108,6 @@ def _contradictions(guardrails: Sequence[Guardrail]) -> list[str]:
             listing = " and ".join(str(g) for g in same_knob)
             faults.append(f"guardrails: {listing} cannot hold together: write what {name} may be as one of them")
     return faults
-
-
-def nearest_knob(name: str) -> str:
-    """Return a hint with the knob of the nearest name, or an empty text."""
-    near = get_close_matches(name, KNOBS, 1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _bound(knob: Knob[Any], sign: str, text: str) -> Bound:

@@ -10,14 +10,14 @@ from typing import Any
 
 from icewright.core.effective import Ignored, Knobs, Origin
 from icewright.core.errors import ConfigError, UsageError
-from icewright.core.guardrails import Guardrail, nearest_knob
+from icewright.core.guardrails import Guardrail
 from icewright.core.knob import written
 from icewright.core.polaris import Served
 from icewright.core.policy import KNOBS, PRESET, find_knob
 from icewright.core.presets import PRESETS
 from icewright.core.properties import Allowance, from_properties
 from icewright.core.table import TableMetadata, TableRef, split_name
-from icewright.core.words import kind, wildcard
+from icewright.core.words import kind, near, wildcard
 
 _SHOWN_FAULTS = 20  # of a table's own properties, of which it may have a million
 
@@ -187,7 +187,7 @@ def parse_settings(
     for name, value in raw.items():
         knob = find_knob(str(name))
         if knob is None:
-            faults.append(f"{path}{separator}{name}: there is no such knob{nearest_knob(str(name))}")
+            faults.append(f"{path}{separator}{name}: there is no such knob{near(str(name), list(KNOBS), listed=False)}")
             continue
         try:
             settings[knob.name] = knob.parse(value)

@@ -56,6 +56,11 @@ def escaped(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the error's class where the message is empty."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def in_shell(name: object) -> str:
     """Return a name as a word of a command: between quotes where a shell would expand it."""
     return shlex.quote(str(name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from icewright.core.words import count, figure, some
+from icewright.core.words import count, figure, first_line, some
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,11 @@ def test_many_items_are_counted() -> None:
     """The first of them are named."""
     assert some([1, 2, 3]) == "1, 2, 3"
     assert some(range(2000), 2) == "0, 1 and 1,998 more"
+
+
+@pytest.mark.parametrize(
+    ("message", "line"), [("\nno such host\n  at x", "no such host"), (" ", "ValueError"), ("", "ValueError")]
+)
+def test_an_error_is_told_in_one_line(message: str, line: str) -> None:
+    """The class stands for an error without a message, as drivers of databases raise them."""
+    assert first_line(ValueError(message)) == line

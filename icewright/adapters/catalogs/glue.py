@@ -26,6 +26,7 @@ from icewright.adapters.catalogs.translate.glue import GlueCatalogProperties
 from icewright.core.errors import AccessDenied, CatalogUnavailable, CommitConflict, Refused
 from icewright.core.runs import backoff
 from icewright.core.table import TableMetadata, TableRef
+from icewright.core.words import first_line
 from icewright.ports import Change, Clock, Dataset, Pointer
 
 _TRIES = 6  # of an update that Glue had no time for
@@ -191,7 +192,7 @@ def _reason(error: Exception) -> str:
     if isinstance(error, ClientError):
         message = str(error.response.get("Error", {}).get("Message", "")).strip()
         return f"{_code(error)}: {message.splitlines()[0] if message else 'no reason given'}"[:500]
-    return str(error).strip().splitlines()[0][:500]
+    return first_line(error)[:500]
 
 
 @dataclass

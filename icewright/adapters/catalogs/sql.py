@@ -19,6 +19,7 @@ from icewright.adapters.postgresql import give_up_lost_servers
 from icewright.core.allowlist import require_inside
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, TableNotFound
 from icewright.core.table import TableMetadata, TableRef
+from icewright.core.words import first_line
 from icewright.ports import Change, Pointer
 
 _TABLES = sa.table(
@@ -193,4 +194,4 @@ def _namespace(text: str) -> tuple[str, ...]:
 
 def _reason(error: SQLAlchemyError) -> str:
     """Return the database's message, without the statement and its parameters."""
-    return str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+    return first_line(getattr(error, "orig", None) or error)

@@ -20,6 +20,7 @@ from obstore.store import ObjectStore, S3Store
 
 from icewright.adapters.files.storage import LISTED, UNNAMEABLE, displayed, listed
 from icewright.core.errors import requires_extra
+from icewright.core.words import first_line
 from icewright.ports import FileStat
 from icewright.ports.work import WorkerThreads
 
@@ -59,8 +60,9 @@ class ObjectListing:
                     yield self._files(pa.record_batch(page))
             except InvalidPathError as error:
                 if not (isinstance(self.store, S3Store) and self._ordered):
-                    why = str(error).splitlines()[0]
-                    raise GenericError(f"{why}: move or delete that object with the store's own tools") from error
+                    raise GenericError(
+                        f"{first_line(error)}: move or delete that object with the store's own tools"
+                    ) from error
             else:
                 return
             if not (yield from self._exact()):

@@ -29,6 +29,7 @@ from icewright.core.errors import (
     UnsupportedTable,
 )
 from icewright.core.paths import split
+from icewright.core.words import first_line
 from icewright.ports import DeleteReport, FileStat, SizeLimit, ignore
 from icewright.ports.work import WorkerThreads, progress
 
@@ -283,6 +284,5 @@ def _fault(path: str) -> str | None:
 
 def _error_message(error: BaseException) -> str:
     """Return the first line of the store's error message, with why there was no connection."""
-    text = str(error).strip()
-    why = _NO_CONNECTION.search(text)
-    return text.splitlines()[0] + (f" ({' '.join(why[0].replace('(', ': ').split())})" if why else "")
+    why = _NO_CONNECTION.search(str(error))
+    return first_line(error) + (f" ({' '.join(why[0].replace('(', ': ').split())})" if why else "")

@@ -22,7 +22,7 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from icewright.adapters.postgresql import give_up_lost_servers, wait_without_limit
 from icewright.adapters.store import revisions
 from icewright.adapters.store.change_tokens import ChangeTokens
-from icewright.adapters.store.failures import first_line, unavailable
+from icewright.adapters.store.failures import message_of, unavailable
 from icewright.adapters.store.schema import JOBS
 from icewright.core.addresses import address_fault, postgres_time_limits
 from icewright.core.errors import ConfigError, SchemaMismatch, StoreUnavailable
@@ -346,7 +346,7 @@ def _transaction(engine: sa.Engine) -> Iterator[sa.Connection]:
             if not connection.get_execution_options().get(READS):  # what was read is not lost with a connection
                 connection.commit()
     except DataError as error:  # the value is at fault, and the same store takes others
-        raise ValueError(f"the state store does not take a value: {first_line(error)}") from error
+        raise ValueError(f"the state store does not take a value: {message_of(error)}") from error
     except (DBAPIError, NoConnection) as error:
         raise unavailable(engine, error) from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from icewright.core.errors import StoreUnavailable
+from icewright.core.words import first_line
 
 _FILE_RIGHTS = "let this user write the file and its folder, or name another file in `state`"
 #: What helps, by the beginning of SQLite's name of an error, or PostgreSQL's number.
@@ -21,9 +22,9 @@ def unavailable(engine: sa.Engine, error: Exception) -> StoreUnavailable:
     address, cause = engine.url.set(query={}).render_as_string(hide_password=True), getattr(error, "orig", None)
     code = str(getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None))
     remedy = next((f"; {text}" for sign, text in _REMEDIES.items() if code.startswith(sign)), "")
-    return StoreUnavailable(f"the state store {address} failed: {first_line(error)}{remedy}")
+    return StoreUnavailable(f"the state store {address} failed: {message_of(error)}{remedy}")
 
 
-def first_line(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """Return the first line of the database's own message."""
-    return str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+    return first_line(getattr(error, "orig", None) or error)

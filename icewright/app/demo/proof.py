@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from icewright.app.bootstrap import Application
 from icewright.app.demo.lake import UNDONE
 from icewright.core.policy import DELETION_DELAY, Operation
+from icewright.core.predicates import quoted, text_literal
 from icewright.core.runs import JobState
 from icewright.core.table import TableMetadata, TableRef
 from icewright.flow.execute import execute
@@ -33,11 +34,11 @@ class Fingerprint:
 
 def fingerprint(spark: SparkSession, table: str, version: str | int | None = None) -> Fingerprint:
     """Read the table once, or what a snapshot id, tag or branch of it holds, and sum up every column of every row."""
-    source = ".".join(_quote(part) for part in TableRef.parse(table).parts)
+    source = ".".join(quoted(part) for part in TableRef.parse(table).parts)
     if version is not None:
-        source += f" VERSION AS OF {version if isinstance(version, int) else _literal(version)}"
+        source += f" VERSION AS OF {version if isinstance(version, int) else text_literal(version)}"
     schema = spark.sql(f"SELECT * FROM {source}").schema.jsonValue()  # noqa: S608 - quoted
-    columns = [part for f in schema["fields"] for part in hashable(_quote(f["name"]), f["type"], itertools.count())]
+    columns = [part for f in schema["fields"] for part in hashable(quoted(f["name"]), f["type"], itertools.count())]
     everything = ", ".join(columns)
     # Halves of the hashes, centred on zero: their sums do not overflow, which Spark would take for an error.
     sums = ", ".join(f"sum(shiftright({h}, 32)), sum(({h} & 4294967295) - 2147483648)" for h in ("`h1`", "`h2`"))
@@ -68,7 +69,7 @@ def hashable(value: str, kind: str | Mapping[str, Any], names: Iterator[int]) ->
     if isinstance(kind, str):
         return [absent, value]
     if kind["type"] == "struct":
-        fields = [part for f in kind["fields"] for part in hashable(f"{value}.{_quote(f['name'])}", f["type"], names)]
+        fields = [part for f in kind["fields"] for part in hashable(f"{value}.{quoted(f['name'])}", f["type"], names)]
         return [absent, *fields]
     item = f"`x{next(names)}`"
     if kind["type"] == "array":
@@ -81,14 +82,6 @@ def hashable(value: str, kind: str | Mapping[str, Any], names: Iterator[int]) ->
 def _total(rows: int, high: int, low: int) -> str:
     """Return the sum of all hashes modulo 2^64, from the sums of their halves."""
     return f"{((high << 32) + low + (rows << 31)) % (1 << 64):016x}"
-
-
-def _quote(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 @dataclass(frozen=True)

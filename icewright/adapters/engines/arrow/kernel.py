@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile, first_line
+from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
 from icewright.adapters.engines.arrow.order import sorted_batches
 from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Bin, BinFailed, BinResult, BinWritten, Layout
 from icewright.adapters.engines.arrow.writing import Outputs
+from icewright.core.words import first_line
 
 
 def rewrite(layout: Layout, bin_: Bin, attempt: int) -> BinResult:

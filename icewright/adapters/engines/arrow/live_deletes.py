@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from icewright.adapters.engines.arrow.key_sequences import Bounds
-from icewright.adapters.engines.arrow.live_files import only_data_file
+from icewright.adapters.engines.arrow.live_files import only_data_file, with_live_content
 from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind
 from icewright.adapters.engines.service.manifest_files import (
     POSITION_DELETES,
@@ -96,7 +96,7 @@ class LiveFiles:
 
     def deletes(self, listed: Sequence[ManifestFile]) -> list[LiveDelete]:
         """Return the live delete files of the manifests."""
-        manifests = _with_live(listed, ManifestContent.DELETES)
+        manifests = with_live_content(listed, ManifestContent.DELETES)
         for manifest in (m for m in manifests if m.path not in self._deletes):
             read = self._read(manifest, listed)
             self._deletes[manifest.path] = [_delete(manifest, *file) for file in read]
@@ -109,7 +109,7 @@ class LiveFiles:
 
         With `places`, those of these partitions alone; all three are the same in each call.
         """
-        manifests = [m for m in _with_live(listed, ManifestContent.DATA) if m.min_sequence_number < before]
+        manifests = [m for m in with_live_content(listed, ManifestContent.DATA) if m.min_sequence_number < before]
         for manifest in (m for m in manifests if m.path not in self._data):
             self._data[manifest.path] = [
                 _data(manifest, key_ids, *file)
@@ -156,10 +156,6 @@ def other_columns(files: TableFiles, base: TableMetadata, present: Collection[in
     schemas = Editor(decode(files.read(base.metadata_location), base.metadata_location)).get("schemas", [])
     latest_last = [*sorted(schemas, key=lambda schema: schema.get("schema-id", 0)), base.schema]
     return {f["id"]: f for schema in latest_last for f in schema["fields"] if f["id"] not in present}
-
-
-def _with_live(listed: Iterable[ManifestFile], content: ManifestContent) -> list[ManifestFile]:
-    return [m for m in listed if m.content is content and m.live_files]
 
 
 def _data(

@@ -16,6 +16,7 @@ from icewright.adapters.engines.arrow.pages import decoding_bytes, few_valued_te
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.sizes import groups_within
 from icewright.core.paths import local_path
+from icewright.core.words import first_line
 from icewright.ports import Storage
 
 _IN_MEMORY_BYTES = 8 << 20  # smaller files are read in one request, at two thirds of the CPU time
@@ -191,8 +192,3 @@ class _StoredFile(RawIOBase):
         content = self._files.read_range(self._path, self._at, length) if length > 0 else b""
         self._at += len(content)
         return content
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of the error message, or the error's class when the message is empty."""
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

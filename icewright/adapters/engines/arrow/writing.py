@@ -13,12 +13,13 @@ import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.encoding import RowGroupTarget, coded, codes_of, dictionary_pays, unified
 from icewright.adapters.engines.arrow.metrics import Bounds, Leaf, column_paths, entry_metrics, leaves
-from icewright.adapters.engines.arrow.opening import Opener, first_line
+from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.reading import offset
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.arrow.types import Field, arrow_schema
 from icewright.core.errors import TerminalError
+from icewright.core.words import first_line
 
 if TYPE_CHECKING:
     from icewright.adapters.engines.arrow.theta import ThetaSketch

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from icewright.core.errors import EngineUnavailable, requires_extra
+from icewright.core.words import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -140,6 +141,5 @@ class ConnectApplication:
             for key, value in self._conf.items():
                 session.conf.set(key, value)
         except PySparkException as error:
-            reason = str(error).splitlines()[0]
-            raise EngineUnavailable(f"pool {self._name}: {self._remote} did not answer: {reason}") from error
+            raise EngineUnavailable(f"pool {self._name}: {self._remote} did not answer: {first_line(error)}") from error
         return session

@@ -9,6 +9,7 @@ from sqlglot.errors import SqlglotError
 from icewright.core.errors import Refused
 from icewright.core.predicates import column_names
 from icewright.core.table import TableMetadata
+from icewright.core.words import first_line
 
 _EXAMPLE = "such as: event_date >= CURRENT_DATE - INTERVAL 2 DAYS"
 _FORBIDDEN = (exp.Query, exp.DML, exp.DDL, exp.Command, exp.Window, exp.Placeholder, exp.Parameter, exp.Star)
@@ -30,7 +31,7 @@ def checked(metadata: TableMetadata, where: str) -> str:
     try:
         parsed = sqlglot.parse(where, read="spark")
     except SqlglotError as error:
-        raise Refused(f"compact.where {where!r} cannot be parsed: {str(error).splitlines()[0]}") from error
+        raise Refused(f"compact.where {where!r} cannot be parsed: {first_line(error)}") from error
     tree = parsed[0] if len(parsed) == 1 else None
     if tree is None or not isinstance(tree, exp.Predicate | exp.Connector | exp.Not | exp.Paren):
         raise Refused(f"compact.where {where!r} is not one predicate, {_EXAMPLE}")

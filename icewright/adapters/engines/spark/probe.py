@@ -16,6 +16,7 @@ from icewright.core.errors import Cancelled, Refused, TerminalError
 from icewright.core.knob import TABLE
 from icewright.core.predicates import quoted
 from icewright.core.table import TableRef
+from icewright.core.words import first_line
 from icewright.ports import Clock, Probe
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def checked(query: str) -> str:
     try:
         parsed = sqlglot.parse(query.replace(TABLE, _NAME), read="spark")
     except SqlglotError as error:
-        raise Refused(f"{setting} cannot be parsed: {str(error).splitlines()[0]}") from error
+        raise Refused(f"{setting} cannot be parsed: {first_line(error)}") from error
     tree = parsed[0] if len(parsed) == 1 else None
     if not isinstance(tree, exp.Select):
         raise Refused(f"{setting} is not one SELECT, {_EXAMPLE}")

@@ -46,7 +46,7 @@ def policies(caller: Annotated[Caller, needs(Action.POLICIES_READ)]) -> models.P
 @router.get("/policies/{scope:segment}/versions", summary="All versions of a stored rule", responses=documented(404))
 def versions(scope: str, caller: Annotated[Caller, needs(Action.POLICIES_READ)]) -> models.Versions:
     """Return the versions of a rule, newest first; one without settings removed the rule."""
-    match = _match(scope)
+    match = rule_pattern(scope)
     if not overlaps(match, caller.visibility):
         raise Problem(404, f"there is no rule {scope}, or it is not yours to see")
     stored = caller.runtime.store.rules.versions(match)
@@ -81,7 +81,7 @@ def preview_rule(
     limit: Annotated[int, Query(ge=1, le=100, description="tables of which verdicts are compared, and listed")] = 20,
 ) -> models.Preview:
     """Compare knobs of all visible tables, and verdicts of the first `limit`; no settings previews a removal."""
-    match, runtime = _match(scope), caller.runtime
+    match, runtime = rule_pattern(scope), caller.runtime
     settings = _settings(caller, body)
     with caller.heavy():
         rows = runtime.store.tables.list(_catalog(match))
@@ -97,7 +97,8 @@ def preview_rule(
     )
 
 
-def _match(scope: str) -> Place:
+def rule_pattern(scope: str) -> Place:
+    """Return the pattern of a rule's scope: empty for the platform."""
     return () if scope == PLATFORM else parse_pattern(scope)
 
 
@@ -107,7 +108,7 @@ def _catalog(match: Place) -> str | None:
 
 def _owned_pattern(caller: Caller, scope: str) -> Place:
     """Return the pattern of a scope that the caller owns. Raises `UsageError`, `Problem` 403."""
-    match = _match(scope)
+    match = rule_pattern(scope)
     catalog = _catalog(match)
     if catalog is not None and catalog not in caller.runtime.scopes:
         raise UsageError(f"there is no catalog {catalog} in the configuration")

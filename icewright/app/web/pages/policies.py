@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from icewright.app.web import api
 from icewright.app.web.api import models
+from icewright.app.web.api.policies import PLATFORM, rule_pattern
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import policy_form
 from icewright.app.web.pages.forms import Form, Submission, submitted
@@ -19,15 +20,13 @@ from icewright.app.web.pages.render import Crumb, redirect, render_page, stream_
 from icewright.app.web.pages.urls import ListParams
 from icewright.app.web.problems import Problem
 from icewright.core.errors import ConfigError, UsageError
-from icewright.core.layering import parse_pattern
 from icewright.core.permissions import Action
 
 router = APIRouter()
 PATH = "/policies"
-_PLATFORM = "platform"
 _STORE, _FILE = "store", "file"
 _LISTED = 50  # tables listed in a preview
-_LEVELS = (_PLATFORM, "catalog", "namespace")
+_LEVELS = (PLATFORM, "catalog", "namespace")
 _LOWER_LEVELS = "table or namespace"
 _CONFLICT, _UNPROCESSABLE = 409, 422
 _LONGEST = 1000
@@ -89,7 +88,7 @@ def _rules(caller: Caller) -> dict[str, Any]:
     all_rules = api.policies.policies(caller)
     sources: dict[str, list[Row]] = {_STORE: [], _FILE: []}
     for rule in all_rules.rules:
-        match = _match(rule.scope)
+        match = rule_pattern(rule.scope)
         may = rule.source == _STORE and caller.principal.may_rule(Action.POLICIES_CHANGE, match)
         sources.setdefault(rule.source, []).append(Row(rule, _level(match), may))
     return {"sources": sources, "guardrails": all_rules.guardrails}
@@ -164,9 +163,11 @@ def _form(
     history: list[models.Rule] = []
     may = caller.principal.may_somewhere(Action.POLICIES_CHANGE)
     if draft.scope and not draft.scope_fault:
-        match = _match(draft.scope)
+        match = rule_pattern(draft.scope)
         may = caller.principal.may_rule(Action.POLICIES_CHANGE, match)
-        others = [r for r in api.policies.policies(reading).rules if r.source != _STORE and _match(r.scope) == match]
+        others = [
+            r for r in api.policies.policies(reading).rules if r.source != _STORE and rule_pattern(r.scope) == match
+        ]
         history = _versions(reading, draft.scope)
     return render_page(
         caller,
@@ -217,10 +218,6 @@ def _version_number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):  # noqa: PLR2004 - no rule has so many versions
         raise Problem(_UNPROCESSABLE, "the form cannot be read: load the page again")
     return int(text)
-
-
-def _match(scope: str) -> tuple[str, ...]:
-    return () if scope == _PLATFORM else parse_pattern(scope)
 
 
 def _level(match: Sequence[Any]) -> str:
