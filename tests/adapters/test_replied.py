@@ -20,7 +20,7 @@ FIRST, *_ = WHOLE.snapshots
 
 @dataclass
 class Server:
-    """A catalog that replies beside a metadata file."""
+    """A catalog whose server replies with metadata, beside the metadata file."""
 
     file: TableMetadata
     name: str = "lake"
@@ -45,8 +45,10 @@ def require(file: TableMetadata, reply: TableMetadata) -> None:
         ({"properties": {}}, {}),
     ],
 )
-def test_a_reply_that_says_as_much_or_more(file: Mapping[str, Any], reply: Mapping[str, Any]) -> None:
-    """A slash at the end of a location, and what the file does not say, do no harm."""
+def test_a_reply_with_as_much_as_the_file_or_more_is_accepted(
+    file: Mapping[str, Any], reply: Mapping[str, Any]
+) -> None:
+    """A slash at the end of a location, and what only the reply has, make no difference."""
     require(replace(WHOLE, **file), replace(WHOLE, **reply))
 
 
@@ -61,7 +63,7 @@ def test_a_reply_that_says_as_much_or_more(file: Mapping[str, Any], reply: Mappi
         ({"snapshots": (replace(FIRST, manifest_list=""), *WHOLE.snapshots[1:])}, "snapshot 1 (s3://"),
     ],
 )
-def test_a_reply_that_lacks_something(reply: Mapping[str, Any], lacking: str) -> None:
+def test_a_reply_that_lacks_something_is_refused(reply: Mapping[str, Any], lacking: str) -> None:
     """The refusal names the file and what the reply lacks."""
     with pytest.raises(Refused) as refused:
         require(WHOLE, replace(WHOLE, **reply))

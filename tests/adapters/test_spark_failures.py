@@ -1,4 +1,4 @@
-"""Whose fault an error of Spark is: that of the table at work, or of the pool that everybody shares."""
+"""The owner of an error of Spark: the table that the job works on, or the pool that all tables share."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ UNAVAILABLE = """\
 \tstatus = StatusCode.UNAVAILABLE
 \tdetails = "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:43765: Socket closed"
 \tdebug_error_string = "UNAVAILABLE:failed to connect"
->"""  # as the client of Connect says it
+>"""  # a message of the Connect client
 
 
 @pytest.mark.cases(113)
 @pytest.mark.parametrize(
-    ("message", "error", "told"),
+    ("message", "error", "reason"),
     [
         (UNAVAILABLE, EngineUnavailable, "Spark died while it worked: failed to connect to all addresses; last error"),
         (
@@ -38,24 +38,24 @@ UNAVAILABLE = """\
         ("Job 3 cancelled because SparkContext was shut down", EngineUnavailable, "SparkContext was shut down"),
         ("[DIVIDE_BY_ZERO] Division by zero.", StatementFailed, "DIVIDE_BY_ZERO"),
     ],
-    ids=["away", "began anew", "stopped", "of the statement"],
+    ids=["unreachable", "restarted", "stopped", "statement failed"],
 )
-def test_a_server_that_goes_behind_an_address_that_answers(
-    tmp_path: Path, message: str, error: type[Exception], told: str
+def test_a_server_that_dies_behind_a_load_balancer_is_the_pools_fault(
+    tmp_path: Path, message: str, error: type[Exception], reason: str
 ) -> None:
-    """A load balancer accepts connections all the same; the pool is at fault, and no table."""
+    """The load balancer still accepts connections, so that the pool seems alive."""
     pool = SparkPool("far", "", {}, {}, (), None, tmp_path, tmp_path / "log", remote="sc://balancer:15002")
     pool._application = MagicMock()  # which answers that it lives
 
     def work(_session: object) -> StepResult:
         raise PySparkException(message)
 
-    with pytest.raises(error, match=told):
+    with pytest.raises(error, match=reason):
         pool.run(work, "job", lambda: None)
 
 
 def test_a_job_that_was_given_up_holds_no_slot(tmp_path: Path) -> None:
-    """Its thread hangs in a server that never answers; the next job waits until then, and begins."""
+    """Its thread hangs in a server that never answers; the next job begins as soon as it is given up."""
     pool = SparkPool("far", "", {}, {}, (), None, tmp_path, tmp_path / "log", 1, remote="sc://x", look_seconds=0.01)
     pool._application = MagicMock()
     hung, answer, waits = SupervisedWork("hangs"), threading.Event(), threading.Event()
@@ -83,7 +83,7 @@ def test_a_job_that_was_given_up_holds_no_slot(tmp_path: Path) -> None:
     assert not pool._placed
 
 
-def test_a_server_that_is_away_is_no_server_without_python() -> None:
+def test_an_unreachable_server_is_not_taken_for_one_without_python() -> None:
     """The answer would be remembered, and compaction left to Spark for as long as the application lives."""
     session = MagicMock()
     session.sparkContext.parallelize.side_effect = PySparkException(UNAVAILABLE)
@@ -102,8 +102,8 @@ _CALL = "An error occurred while calling o64.sql.\n: org.apache.iceberg.exceptio
         ("Cannot find source column for partition field: 1001: s_trunc: truncate[2](3)", ProcedureFailed),
     ],
 )
-def test_validations_that_are_no_conflicts(cause: str, error: type[Exception]) -> None:
-    """Iceberg calls them alike; what it cannot read of a spec will not go by being tried again, and is told."""
+def test_only_validations_of_concurrent_changes_are_conflicts(cause: str, error: type[Exception]) -> None:
+    """Iceberg raises one exception for both; a spec that it cannot handle fails, as trying again does not help."""
     found = statement_failure("lake.db.t", f"{_CALL}{cause}\n\tat org.apache.iceberg.PartitionSpec.check\n")
     assert type(found) is error
     assert f"org.apache.iceberg.exceptions.ValidationException: {cause}" in str(found)

@@ -1,4 +1,4 @@
-"""What a declared environment holds."""
+"""The locations and hosts that a catalog's declared environment allows."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ LAKE = Allowlist(
         "wasbs://c@acc.blob.core.windows.net/t",
     ],
 )
-def test_inside(path: str) -> None:
-    """A location holds a path however scheme, Azure's host and slashes are spelt."""
+def test_a_declared_location_contains_paths_however_they_are_spelt(path: str) -> None:
+    """Spellings of the scheme, of Azure's host and of slashes make no difference."""
     assert LAKE.contains(path)
 
 
@@ -51,8 +51,8 @@ def test_inside(path: str) -> None:
         "wasbs://c@acc.blob.example.net/t",
     ],
 )
-def test_outside(path: str) -> None:
-    """Another bucket, container, account or host, a sibling, a way up and another scheme lie outside."""
+def test_other_stores_siblings_and_parents_lie_outside(path: str) -> None:
+    """So do another container, account or host, another scheme, and a path that leads up by `..`."""
     assert not LAKE.contains(path)
     assert LAKE.outside([path]) == [path]
 
@@ -63,8 +63,8 @@ def test_a_location_is_taken_as_it_is_spelt() -> None:
     assert not Allowlist(None, ("hdfs:///data",)).contains("hdfs://localhost/data/t")
 
 
-def test_hosts() -> None:
-    """Wildcards count, and case does not; what is not declared is not limited."""
+def test_hosts_and_locations_that_are_not_declared_are_not_limited() -> None:
+    """Hosts match wildcards in any case. None declared allows all, an empty list allows nothing."""
     assert LAKE.knows_host("Catalog.QA.internal")
     assert not LAKE.knows_host("catalog.prod.example")
     assert Allowlist().knows_host("anything")
@@ -74,7 +74,7 @@ def test_hosts() -> None:
 
 
 def test_a_table_outside_is_refused() -> None:
-    """Its location, its metadata, its write paths, and any file that is named; without an environment nothing is."""
+    """Location, metadata file, write paths and named files must all lie inside, where an environment is declared."""
     inside, outside = "s3://qa-1/lake/t", "s3://prod/lake/t"
     require_inside(LAKE, "lake", metadata(location=inside, metadata_location=f"{inside}/1.json"), [f"{inside}/a"])
     require_inside(None, "lake", metadata(location=outside))
@@ -90,11 +90,11 @@ def test_a_table_outside_is_refused() -> None:
             require_inside(LAKE, "lake", table, files)
 
 
-def test_hosts_that_a_server_says() -> None:
-    """Addresses among what it says are held against the declared hosts; everything else says no host."""
-    said = {"uri": "http://a.internal/x", "prefix": "http", "s3.endpoint": "HTTPS://127.0.0.1:9000", "n": 1}
-    require_hosts(LAKE, "lake", said)
+def test_a_server_may_name_only_declared_hosts() -> None:
+    """Addresses among the properties that it sends are compared with the declared hosts; other values are ignored."""
+    sent = {"uri": "http://a.internal/x", "prefix": "http", "s3.endpoint": "HTTPS://127.0.0.1:9000", "n": 1}
+    require_hosts(LAKE, "lake", sent)
     require_hosts(None, "lake", {"s3.endpoint": "http://elsewhere"})
     for scheme in ("https", "http"):
         with pytest.raises(Refused, match=r"its server says s3\.endpoint with the host elsewhere\.example"):
-            require_hosts(LAKE, "lake", {**said, "s3.endpoint": f"{scheme}://elsewhere.example/"})
+            require_hosts(LAKE, "lake", {**sent, "s3.endpoint": f"{scheme}://elsewhere.example/"})

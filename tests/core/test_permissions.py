@@ -1,4 +1,4 @@
-"""The table of permissions, cell by cell, and what scopes hold."""
+"""The table of permissions, cell by cell, and which places a scope covers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WORK |= {A.ALERTS_TEST, A.ALERTS_ACKNOWLEDGE}
 OWN = {A.JOBS_DELETE, A.JOBS_UNDO, A.TABLES_RESTORE, A.TABLES_ERASE}
 OWN |= {A.POLICIES_CHANGE, A.CATALOGS_VACUUM, A.AUDIT_READ}
 RULE = {A.TOKENS_MANAGE, A.CATALOGS_CHANGE, A.TABLES_COPY}
-MAY = {  # said once more, as the specification says it
+MAY = {  # written out again, from the specification
     Role.VIEWER: set(Action) - WORK - OWN - RULE,
     Role.OPERATOR: set(Action) - OWN - RULE,
     Role.OWNER: set(Action) - RULE,
@@ -41,13 +41,13 @@ MAY = {  # said once more, as the specification says it
 
 
 def principal(role: Role, *scopes: str) -> Principal:
-    """Somebody of a role."""
+    """Return a principal with a role in some scopes."""
     return Principal("me", Via.TOKEN, (Grant(role, tuple(tuple(s.split(".")) for s in scopes)),))
 
 
 @pytest.mark.parametrize("role", Role)
-def test_every_cell(role: Role) -> None:
-    """Each role may what the specification says, in its places and nowhere else."""
+def test_each_role_may_what_the_specification_says(role: Role) -> None:
+    """A role applies in its scopes and nowhere else; without scopes it applies everywhere."""
     assert PERMISSIONS.keys() == set(Action)
     bound = principal(role, "lake.sales")
     for action in Action:
@@ -62,7 +62,7 @@ def test_every_cell(role: Role) -> None:
 
 
 @pytest.mark.parametrize(
-    ("role", "scopes", "said"),
+    ("role", "scopes", "message"),
     [
         ("owner", [], "name them by --scope"),
         ("admin", ["lake"], "an admin is one everywhere"),
@@ -70,9 +70,9 @@ def test_every_cell(role: Role) -> None:
         ("viewer", ["lake..sales"], "names no catalog"),
     ],
 )
-def test_grants_that_nobody_can_have(role: str, scopes: list[str], said: str) -> None:
-    """Are refused with what would be right."""
-    with pytest.raises(UsageError, match=said):
+def test_impossible_grants_are_refused(role: str, scopes: list[str], message: str) -> None:
+    """The message says what would be right."""
+    with pytest.raises(UsageError, match=message):
         grant(role, scopes)
 
 
@@ -93,8 +93,8 @@ def test_grants_that_nobody_can_have(role: str, scopes: list[str], said: str) ->
         ("*.sales", "lake", False),
     ],
 )
-def test_rules_within_a_scope(pattern: str, scope: str, inside: bool) -> None:
-    """An owner sets rules that can reach nothing beyond what is owned."""
+def test_an_owner_sets_rules_only_within_the_scope(pattern: str, scope: str, inside: bool) -> None:
+    """A rule is allowed where its pattern can match no table outside of the scope."""
     parts, place = tuple(pattern.split(".")), tuple(scope.split("."))
     assert within(parts, place) is inside
     assert principal(Role.OWNER, scope).may_rule(A.POLICIES_CHANGE, parts) is inside
@@ -115,8 +115,8 @@ def test_what_a_rule_within_reaches_is_owned(pattern: list[str], scope: list[str
         assert overlaps(tuple(pattern), (tuple(scope),))
 
 
-def test_sights() -> None:
-    """What is in sight, and of which catalogs anything is."""
+def test_visibility_limits_places_catalogs_and_rules() -> None:
+    """A place is visible below a pattern, a catalog if anything in it may be, and a rule if it may match any of it."""
     visibility = (("lake", "sales"), ("d*",))
     assert sees(None, ("any",))
     places = (("lake", "sales"), ("lake", "hr"), ("lake",), ("dev", "x"))
@@ -127,7 +127,7 @@ def test_sights() -> None:
     assert not overlaps(("lake", "hr"), visibility)
 
 
-def test_what_a_job_needs() -> None:
+def test_the_actions_that_a_job_requires() -> None:
     """Deleting needs more than rewriting; knobs of other operations need the right to change policy."""
     compact, expire = Operation.COMPACT, Operation.EXPIRE_SNAPSHOTS
     assert required_actions([compact], ["compact.where"]) == (A.JOBS_RUN,)

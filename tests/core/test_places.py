@@ -51,8 +51,8 @@ PLAIN = Spelling()
         ("s3://a/wh%20x/t", "s3://a/wh x", True, True),
     ],
 )
-def test_whether_places_hold_one_another(one: str, other: str, within: bool, meet: bool) -> None:
-    """Surely within, as what may be deleted must be, and possibly meeting, as what others have must not."""
+def test_places_contain_and_overlap_one_another(one: str, other: str, within: bool, meet: bool) -> None:
+    """Deletions need a place that is surely within another; other tables must not even possibly overlap."""
     a, b = PLAIN.place(one), PLAIN.place(other)
     assert (a.within(b), a.may_meet(b), b.may_meet(a)) == (within, meet, meet)
 
@@ -64,7 +64,7 @@ def test_spellings_that_a_policy_declares() -> None:
 
 
 def test_the_index_finds_every_place_above() -> None:
-    """The outermost comes first; places beside, below, or in another bucket are left out."""
+    """The outermost place comes first; places beside, below or in another bucket are left out."""
     names = ["s3://a/", "s3://a/wh/", "s3://a/wh/t/data/", "s3://a/wh/t2/", "s3://b/wh/"]
     index = Index((PLAIN.place(name), name) for name in names)
     assert [name for _, name in index.holding(PLAIN.place("s3://a/wh/t"))] == ["s3://a/", "s3://a/wh/"]

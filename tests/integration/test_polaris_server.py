@@ -63,11 +63,11 @@ class Server:
     token: str
 
     def ask(self, method: str, path: str, body: object) -> None:
-        """Ask, and have the answer be yes."""
-        said = requests.request(
+        """Send a request and require that it succeeds."""
+        response = requests.request(
             method, self.address + path, json=body, headers={"Authorization": f"Bearer {self.token}"}, timeout=60
         )
-        assert said.ok, said.text
+        assert response.ok, response.text
 
     def pyiceberg(self) -> Catalog:
         """Its catalog `analytics`."""
@@ -111,7 +111,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.mark.skipif("POLARIS_SERVER" not in os.environ, reason="POLARIS_SERVER names no folder of a Polaris server")
 def test_a_cycle_over_a_real_polaris(server: Server, tmp_path: Path) -> None:
-    """Its policies are settings, all operations commit through it, and rows stay."""
+    """Polaris' policies become settings, all operations commit through it, and all rows stay."""
     iceberg = server.pyiceberg()
     iceberg.create_namespace("db")
     table = iceberg.create_table("db.t", pa.schema([("id", pa.int64())]))
@@ -134,9 +134,9 @@ def test_a_cycle_over_a_real_polaris(server: Server, tmp_path: Path) -> None:
         jobs = (*first, *run_cycle(app.runtime, ["lake"]).jobs)
         catalog = app.runtime.catalogs["lake"]
         assert isinstance(catalog, RestCatalog)
-        said = dict(pair for _, rule in catalog.policies.of(REF).rules for pair in rule.items())
+        settings = dict(pair for _, rule in catalog.policies.of(REF).rules for pair in rule.items())
     sizes = {"compact.target_file_size_mb": 128.0, "remove_orphans.older_than_hours": 720}
-    assert said.items() >= {**sizes, "expire_snapshots.min_snapshots_to_keep": 2}.items()
+    assert settings.items() >= {**sizes, "expire_snapshots.min_snapshots_to_keep": 2}.items()
     assert {job.state for job in jobs} <= {JobState.SUCCEEDED, JobState.SKIPPED}, [job.summary for job in jobs]
     done = {o.operation for job in jobs for o in job.outcomes if o.state is OperationState.COMMITTED}
     assert {"compact", "expire_snapshots", "remove_orphans"} <= done

@@ -21,15 +21,15 @@ KNOB = "compact.min_input_files"
 
 
 def stored(site: Site, *scope: str, **settings: object) -> int:
-    """A rule that somebody set; its version."""
-    named = {name.replace("__", "."): said for name, said in settings.items()}
+    """Store a rule and return its version."""
+    named = {name.replace("__", "."): value for name, value in settings.items()}
     version = site.store.rules.put(scope, named, "eve <i>", site.app.runtime.clock.now(), None)
     assert version is not None
     return int(version)
 
 
 def fill(page: Page, scope: str, value: str) -> None:
-    """A new rule in the form."""
+    """Fill in the form of a new rule."""
     page.goto("/policies/edit")
     page.get_by_label("Tables that match").fill(scope)
     page.locator("summary", has_text="Compact").click()
@@ -37,8 +37,8 @@ def fill(page: Page, scope: str, value: str) -> None:
 
 
 @pytest.mark.parametrize("look", ["light", "dark", "phone"])
-def test_every_page(site: Site, desk: Opener, look: str) -> None:
-    """Opens with its title and one heading, is no wider than the window, and axe-core finds nothing."""
+def test_every_page_is_accessible_and_fits_its_window(site: Site, desk: Opener, look: str) -> None:
+    """Each page has one heading, is no wider than the window, and axe-core finds no fault."""
     stored(site, "lake", "aged", windows="mon-fri 22:00-06:00")
     site.token("viewer")
     window = desk(site.local, dark=look == "dark", phone=look == "phone")
@@ -146,7 +146,7 @@ def test_hostile_rules_and_tokens(site: Site, desk: Opener) -> None:
 
 
 def test_a_token_is_shown_once(site: Site, desk: Opener) -> None:
-    """It opens what it was made for, until it is revoked; what is wrong with one is said at its field."""
+    """The token gives access to its scope until it is revoked; faults of the form are shown at their field."""
     window = desk(site.local)
     page = window.page
     page.goto("/settings")
@@ -172,7 +172,7 @@ def test_a_token_is_shown_once(site: Site, desk: Opener) -> None:
 
 
 def test_alerts_and_their_channels(site: Site, desk: Opener) -> None:
-    """Open ones with their table; a test message says that no channel is configured."""
+    """Open alerts are listed with their table; the test message reports that no channel is configured."""
     page = desk(site.local).page
     page.goto("/alerts")
     expect(page.locator("tbody")).to_contain_text("<b>no space</b>")
@@ -195,7 +195,7 @@ def test_a_knob_is_found(site: Site, desk: Opener) -> None:
 
 
 def test_an_alert_is_acknowledged(site: Site, desk: Opener) -> None:
-    """With a note, and silence for a time; what is being filled in outlives what changes meanwhile."""
+    """A note and a silence are recorded; a live update of the page keeps what is being typed."""
     page = desk(site.local).page
     page.goto("/alerts")
     row = page.locator("tbody tr", has_text="no space")
@@ -216,7 +216,7 @@ def test_an_alert_is_acknowledged(site: Site, desk: Opener) -> None:
 
 
 def test_activity_follows(site: Site, desk: Opener) -> None:
-    """What happens shows up by itself; a role sees what is in its sight."""
+    """New events appear without a reload, and the filter by kind hides others."""
     page = desk(site.local).page
     page.goto("/activity")
     expect(page.locator("[data-live-state]")).to_have_text("live")
@@ -228,7 +228,7 @@ def test_activity_follows(site: Site, desk: Opener) -> None:
 
 
 def test_a_policy_is_simulated(site: Site, desk: Opener) -> None:
-    """On what the tables' snapshots record, beside cron and now, with its picture; what is wrong is said."""
+    """The simulation of recorded snapshots is shown beside cron and the current policy, or the faults of the form."""
     window = desk(site.local)
     page = window.page
     fill(page, "lake", "9")
