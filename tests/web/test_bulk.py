@@ -13,6 +13,7 @@ import pytest
 
 from icewright.app.cli import main
 from icewright.app.web.identity import Access
+from icewright.app.web.pages.render import NAVIGATION
 from icewright.app.web.pages.urls import table_url
 from icewright.app.web.running import serving
 from icewright.core.errors import UsageError
@@ -260,6 +261,7 @@ def test_pages_change_many_tables_after_a_count(fleet: Served) -> None:
     client.post("/do/bulk", data={**fields, "expected": "2"}, headers={**BROWSER, **FORM})
     assert paused(fleet) == NAMES[1:]
     client.post("/do/fleet/pause", data={"csrf": fields["csrf"], "reason": "stop"}, headers={**BROWSER, **FORM})
-    assert "Everything is paused" in client.get("/tables", headers=BROWSER).text
+    for place in NAVIGATION:
+        assert "Everything is paused" in client.get(place.path, headers=BROWSER).text
     client.post("/do/fleet/resume", data={"csrf": fields["csrf"]}, headers={**BROWSER, **FORM})
     assert fleet.bench.store.fleet.get() is None

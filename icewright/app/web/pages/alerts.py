@@ -103,14 +103,14 @@ def _context(caller: Caller) -> dict[str, Any]:
     chosen = params.one("range", TimeRange)
     since = chosen.since(caller.runtime.clock.now()) if chosen is not None else None
     rows = api.system.listed(caller, AlertQuery(bool(show), severity, since), _MOST + 1)
-    may = {alert.id: _may_acknowledge(caller, alert) for alert in rows if alert.resolved_at is None}
+    own = {alert.id for alert in rows if alert.resolved_at is None and _may_acknowledge(caller, alert)}
     return {
         "alerts": rows[:_MOST],
         "most": _MOST if len(rows) > _MOST else None,
         "show": show,
         "severity": severity,
         "range": chosen,
-        "may": may,
+        "own": own,
         "silences": _SILENCES,
     }
 

@@ -191,8 +191,9 @@ def render_fragment(caller: Caller, template: str, **context: Any) -> str:
         "csrf": form_token(caller),
         "now": caller.runtime.clock.now(),
         "may": principal.may_somewhere,
+        "session": principal.via is Via.SESSION,
     }
-    return templates().get_template(template).render(**context_ | {"session": principal.via is Via.SESSION} | context)
+    return templates().get_template(template).render(**context_, **context)
 
 
 def render_public_page(request: Request, template: str, *, status: int = 200, **context: Any) -> Response:
