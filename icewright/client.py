@@ -304,9 +304,9 @@ class Client:
         """Replace the stored rule of a scope; a `version` other than the newest is a conflict."""
         return self._document("PUT", f"/policies/{_segment(scope)}", json={"set": dict(settings), "version": version})
 
-    def delete_rule(self, scope: str) -> None:
-        """Remove the stored rule of a scope."""
-        self._request("DELETE", f"/policies/{_segment(scope)}")
+    def delete_rule(self, scope: str, version: int | None = None) -> None:
+        """Remove the stored rule of a scope; a `version` other than the newest is a conflict."""
+        self._request("DELETE", f"/policies/{_segment(scope)}", params={} if version is None else {"version": version})
 
     # -- transport
 

@@ -259,7 +259,8 @@ def test_policies(served: Served) -> None:
     assert client.put(url, json={"set": {"importance": "high"}, "version": 1}).json()["version"] == 2
     rule = client.get(f"{API}/policies").json()["rules"][-1]
     assert (rule["scope"], rule["source"], rule["author"]) == ("lake.sales", "store", "local")
-    assert client.delete(url).status_code == 204
+    problem(client.delete(url, params={"version": 1}), 409)
+    assert client.delete(url, params={"version": 2}).status_code == 204
     problem(client.delete(url), 404)
     assert [v["version"] for v in client.get(f"{url}/versions").json()["items"]] == [3, 2, 1]
     found = problem(client.put(url, json={"set": {"compact.nonsense": 1, "importance": "x"}}), 422)

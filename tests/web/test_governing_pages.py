@@ -128,6 +128,11 @@ def test_what_is_saved_was_looked_at(served: Served) -> None:
     saved = client.post("/do/policy/save", data=sent | {"previewed": mark}, headers=BROWSER)
     assert "The rule lake is saved" in saved.text
     assert served.bench.store.rules.versions()[0].settings == {"compact.min_input_files": 17}
+    served.client().put(f"{API}/policies/lake", json={"set": {"importance": "high"}})
+    mark = policy_form.mark("lake", {}, taken_back=True)
+    stale = {"csrf": sent["csrf"], "scope": "lake", "known": "lake", "version": "1", "take_back": "yes"}
+    answer = client.post("/do/policy/save", data=stale | {"previewed": mark}, headers=BROWSER)
+    assert (answer.status_code, "changed meanwhile" in answer.text) == (409, True)
     for wrong, said in (
         ({"scope": ""}, "names no catalog"),
         ({"scope": "lake..x"}, "names no catalog"),

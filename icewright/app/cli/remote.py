@@ -170,10 +170,11 @@ class RemoteBackend:
             old = client.rule(scope)
             settings = old["settings"] if old else {}
             removed = removed_settings(scope, settings, knobs)
+            version = old["version"] if old else 0
             if remaining := {name: value for name, value in settings.items() if name not in removed}:
-                client.set_rule(scope, remaining, old["version"] if old else 0)
+                client.set_rule(scope, remaining, version)
             else:
-                client.delete_rule(scope)
+                client.delete_rule(scope, version)
         return removed
 
     def undo(self, job: str, *, dry_run: bool) -> Document:

@@ -63,14 +63,18 @@ def put(scope: str, body: models.RuleRequest, caller: Annotated[Caller, needs(Ac
     return _set(caller, match, settings, body.version)
 
 
-@router.delete("/policies/{scope:segment}", summary="Take a rule back", status_code=204, responses=documented(404))
-def delete(scope: str, caller: Annotated[Caller, needs(Action.POLICIES_CHANGE)]) -> None:
+@router.delete("/policies/{scope:segment}", summary="Take a rule back", status_code=204, responses=documented(404, 409))
+def delete(
+    scope: str,
+    caller: Annotated[Caller, needs(Action.POLICIES_CHANGE)],
+    version: Annotated[int | None, Query(ge=1, description="newest version known; another one is a conflict")] = None,
+) -> None:
     """Remove the stored rule of the scope; rules of the file stay."""
     match = _owned_pattern(caller, scope)
     newest = next(iter(caller.runtime.store.rules.versions(match)), None)
     if newest is None or not newest.settings:
         raise Problem(404, f"the store has no rule {scope}")
-    _set(caller, match, {}, newest.version)
+    _set(caller, match, {}, newest.version if version is None else version)
 
 
 @router.post("/policies/{scope:segment}/preview", summary="What a rule would change")

@@ -121,7 +121,7 @@ def save(submission: Annotated[Submission, submitted(Action.POLICIES_CHANGE)]) -
         return _previewed(replace(caller, action=Action.POLICIES_PREVIEW), draft, warning)
     try:
         if draft.taken_back:
-            api.policies.delete(draft.scope, caller)
+            api.policies.delete(draft.scope, caller, draft.version)
         else:
             api.policies.put(draft.scope, draft.request_body, caller)
     except Problem as problem:
