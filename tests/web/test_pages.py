@@ -124,6 +124,7 @@ def test_strangers_are_led_to_the_login(served: Served) -> None:
         sent = client.request(method, url, headers=BROWSER | FORM, follow_redirects=False)
         assert sent.status_code == (303 if method == "GET" else 401), (method, path)
         assert sent.headers.get("location", "/login").startswith("/login"), path
+        assert method == "GET" or "Your login has ended" in sent.text
 
 
 def page_routes(router: Any) -> Iterator[tuple[str, str]]:
@@ -155,7 +156,12 @@ def test_forms_come_from_our_pages(served: Served, path: str) -> None:
     fields = CHANGES[path]
     right = token_of(client)
     for wrong in ({}, {"csrf": ""}, {"csrf": "x"}, {"csrf": "ü"}):
-        assert client.post(path, data=fields | wrong, headers=BROWSER).status_code == 403
+        refused = client.post(path, data=fields | wrong, headers=BROWSER)
+        assert (refused.status_code, "load it again" in refused.text, "Ask an owner" in refused.text) == (
+            403,
+            True,
+            False,
+        )
     foreign = {"origin": "https://evil.example", **BROWSER}
     assert client.post(path, data=fields | {"csrf": right}, headers=foreign).status_code == 403
     other = {"sec-fetch-site": "cross-site", **BROWSER}

@@ -27,6 +27,7 @@ UNAUTHENTICATED = (*PROBES, "/metrics", OPENAPI)
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 CSRF = "x-csrf-token"
 COOKIE = "icewright_session"
+TOO_OLD = "the page that this came from is too old: load it again, and send the form from there"
 _MINUTE = timedelta(minutes=1)  # resolution of the time of last use
 _LONGEST_HOST = 200  # characters of a refused name that the answer repeats
 _FORWARDING = ("forwarded", "via", "x-real-ip", "x-client-ip", "true-client-ip", "cf-connecting-ip")
@@ -153,9 +154,11 @@ def _session(request: Request, app: AppState, secret: str, now: datetime) -> Pri
             return None
     if request.method not in SAFE_METHODS:
         require_same_site(request)
-        csrf_token = str(request.headers.get(CSRF) or getattr(request.state, "csrf", "")).encode("utf-8", "replace")
+        of_form = getattr(request.state, "csrf", None)
+        csrf_token = str(request.headers.get(CSRF) or of_form or "").encode("utf-8", "replace")
         if not hmac.compare_digest(csrf_token, csrf_of(secret).encode()):
-            raise Problem(403, f"a change in a login session needs the header {CSRF}, as /api/v1/me says it")
+            needed = f"a change in a login session needs the header {CSRF}, as /api/v1/me says it"
+            raise Problem(403, needed if of_form is None else TOO_OLD)
     if now - row.seen >= _MINUTE:
         app.runtime.store.access.record_session_use(row.digest, now)
     return Principal(row.name, Via.SESSION, row.grants)

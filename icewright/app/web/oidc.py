@@ -155,7 +155,7 @@ def _refused(request: Request, app: AppState, name: str, reason: str) -> Problem
     access: Access = request.app.state.access
     if not access.refusals.wait(network_of(client_address(request))):
         app.runtime.store.audit.append(_audit_row(request, app, name, refused=True, reason=reason))
-    return Problem(403, reason)
+    return Problem(403, reason, action="login")
 
 
 def _audit_row(request: Request, app: AppState, name: str, *, refused: bool, **details: Any) -> AuditRow:

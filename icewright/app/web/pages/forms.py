@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 from fastapi import Depends, Request
 
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.identity import require_same_site
+from icewright.app.web.identity import TOO_OLD, require_same_site
 from icewright.app.web.pages.render import form_token
 from icewright.app.web.problems import Problem
 from icewright.core.permissions import Action
@@ -63,7 +63,7 @@ def _submission_of(action: Action) -> Callable[..., Submission]:
     # defaults, because FastAPI evaluates annotations outside this closure
     def authorise(form_: Form = Depends(form), caller: Caller = needs(action)) -> Submission:  # noqa: B008
         if not hmac.compare_digest(form_.one("csrf").encode(), form_token(caller).encode()):
-            raise Problem(403, "the page that this came from is too old: load it again, and send the form from there")
+            raise Problem(403, TOO_OLD)
         return Submission(caller, form_)
 
     return authorise

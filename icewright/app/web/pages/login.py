@@ -26,8 +26,9 @@ router = APIRouter()
 Next = Annotated[str, Query(alias="next", max_length=2000)]
 _API_PATHS = ("/api/", "/healthz", "/readyz", "/metrics", "/static/")
 _COPIED_HEADERS = ("retry-after", "x-request-id", "connection")
-_UNAUTHORIZED = 401
+_UNAUTHORIZED, _FORBIDDEN = 401, 403
 _HELP = {
+    401: "Your login has ended, and nothing was changed: log in, and send the form again.",
     403: "Ask an owner of the catalog or an admin for access; the audit log has this refusal.",
     404: "It was dropped or renamed, or you lack access to it.",
     409: "Check the current state, and try again.",
@@ -111,7 +112,9 @@ def _page(scope: Scope, start: Message, body: bytes) -> Response:
         back = quote(f"{request.url.path}{query}", safe="")
         return RedirectResponse(f"/login?next={back}", 303, {"cache-control": "no-store"})
     problem = json.loads(body)
-    answer = render_public_page(request, "problem.html", status=status, problem=problem, help=_HELP.get(status, ""))
+    denied = status != _FORBIDDEN or "action" in problem  # else the page was too old, or of another site
+    help_ = _HELP.get(status, "") if denied else ""
+    answer = render_public_page(request, "problem.html", status=status, problem=problem, help=help_)
     headers = Headers(raw=start["headers"])
     for name in ("x-content-type-options", "x-frame-options", "cache-control", *_COPIED_HEADERS):
         if name in headers:
