@@ -68,6 +68,16 @@ def test_metrics(served: Served) -> None:
     assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
 
 
+def test_monitors_ask_for_heads(served: Served) -> None:
+    """HEAD is answered as GET, without the body; a live page, whose answer does not end, refuses it."""
+    client = served.client()
+    for path in ("/healthz", "/metrics", "/tables", "/api/v1/tables", "/none"):
+        got, head = client.get(path), client.head(path)
+        assert (head.status_code, head.headers["content-length"]) == (got.status_code, str(len(got.content))), path
+        assert head.content == b""
+    assert client.head("/live/alerts").status_code == 405
+
+
 def test_the_api_is_described(served: Served) -> None:
     """In OpenAPI, with its problems; there is no page that would load scripts from elsewhere."""
     client = served.client()

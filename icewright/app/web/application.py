@@ -23,6 +23,7 @@ from icewright.app.web.identity import OPENAPI, Access, LoopbackHostMiddleware, 
 from icewright.app.web.middlewares import (
     BodyLimitMiddleware,
     ETagMiddleware,
+    HeadMiddleware,
     PrincipalSlots,
     RateLimitMiddleware,
     RequestLogMiddleware,
@@ -132,6 +133,7 @@ def create_app(application: AppState, settings: Settings, service_status: Servic
         redoc_url=None,
         telemetry={"auto_configure": False},  # which would read the environment
         middleware=[
+            Middleware(HeadMiddleware),
             Middleware(pages.ProblemPageMiddleware),
             Middleware(RequestLogMiddleware),
             Middleware(RateLimitMiddleware, buckets=TokenBuckets(settings.requests_per_second)),

@@ -170,6 +170,24 @@ class BodyLimitMiddleware:
         return f"the body is larger than {self.limit} bytes; send less at a time, or raise server.max_body_mb"
 
 
+class HeadMiddleware:
+    """Answers HEAD, with which monitors and load balancers ask, as GET without the body; endless streams refuse it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the application, and drop the bodies of answers to HEAD."""
+
+        async def send_head(message: Message) -> None:
+            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+        if scope["type"] == "http" and scope["method"] == "HEAD" and not scope["path"].startswith("/live/"):
+            await self.app({**scope, "method": "GET"}, receive, send_head)
+        else:
+            await self.app(scope, receive, send)
+
+
 class RequestLogMiddleware:
     """Assigns request ids, sets security headers and logs every request."""
 
