@@ -200,8 +200,8 @@ class Recorded:
 def reported_reads(runtime: Runtime, tables: Iterable[TableRef]) -> dict[TableRef, float]:
     """Return the whole reads a day of the tables of which engines report any, as the value of merges counts them."""
     inbox, now = runtime.store.inbox, runtime.clock.now()
-    found = {ref: inbox.reported_reads(ref) for ref in tables}
-    return {ref: reads.expected(PRIOR_READS, now) for ref, reads in found.items() if reads is not None}
+    reported = {ref: inbox.reported_reads(ref) for ref in tables}
+    return {ref: reads.expected(PRIOR_READS, now) for ref, reads in reported.items() if reads is not None}
 
 
 @dataclass(frozen=True)

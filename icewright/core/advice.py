@@ -89,10 +89,10 @@ def advise(facts: TableFacts) -> tuple[Advice, ...]:
     for snapshot in newest:
         by_writer[_writer(snapshot, applications)].append(snapshot)
     habits = {name: commits for name, commits in by_writer.items() if _is_habit(commits)}
-    found = [*_partitions(facts), *_metadata_files(facts, newest)]
+    advice = [*_partitions(facts), *_metadata_files(facts, newest)]
     for writer, commits in sorted(habits.items()):
-        found += [*_commits(facts, writer, commits), *_spread(facts, writer, commits)]
-    return tuple(found)
+        advice += [*_commits(facts, writer, commits), *_spread(facts, writer, commits)]
+    return tuple(advice)
 
 
 def _writer(snapshot: Snapshot, applications: Counter[str]) -> str:

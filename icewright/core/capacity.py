@@ -328,8 +328,8 @@ class Room:
     def _share(self, namespace: tuple[str, ...]) -> str | None:
         """Return the limits that a namespace or one above it has; the most specific pattern applies."""
         if self._patterns and namespace not in self._shares:
-            found = (p for p in self._patterns if matches(p, namespace[: len(p)]))
-            self._shares[namespace] = next(map(_share_name, found), None)
+            matching = (p for p in self._patterns if matches(p, namespace[: len(p)]))
+            self._shares[namespace] = next(map(_share_name, matching), None)
         return self._shares.get(namespace)
 
 

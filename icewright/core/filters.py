@@ -46,14 +46,14 @@ def filter_of(template: str, draw: Draw) -> str:
 
 def filter_columns(template: str) -> frozenset[str]:
     """Return the columns that a template names."""
-    found: set[str] = set()
+    columns: set[str] = set()
 
     def note(column: str, _side: Side, _age: timedelta | None) -> str:
-        found.add(column)
+        columns.add(column)
         return "0"
 
     filter_of(template, note)
-    return frozenset(found)
+    return frozenset(columns)
 
 
 def _template(expression: object, depth: int) -> Mapping[str, Any] | None:
@@ -77,10 +77,10 @@ def _template(expression: object, depth: int) -> Mapping[str, Any] | None:
 
 def _age(value: object) -> Mapping[str, int]:
     """Return the seconds that a day or time was ago, when the client says so."""
-    found = _AGE.fullmatch(value) if isinstance(value, str) else None
-    if found is None:
+    match = _AGE.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
         return {}
-    count, unit, direction = found.groups()
+    count, unit, direction = match.groups()
     age = timedelta(**{unit: int(count)}) if count else timedelta()
     return {"age": round(age.total_seconds()) * (-1 if direction == "from-now" else 1)}
 

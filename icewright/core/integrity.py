@@ -110,8 +110,8 @@ class IntegrityReport:
 
 def metadata_faults(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[FileFault]:
     """Yield where a metadata file contradicts itself; `document` is its JSON. Most of this breaks no snapshot yet."""
-    found = _wrong_references, _wrong_ancestry, _wrong_ids, _wrong_sources, _wrong_names, _wrong_logs, _unfit, _refused
-    for finding in found:
+    checks = _wrong_references, _wrong_ancestry, _wrong_ids, _wrong_sources, _wrong_names, _wrong_logs, _unfit, _refused
+    for finding in checks:
         for kind, detail, snapshot_ids in finding(metadata, document):
             yield FileFault(kind, "metadata", metadata.metadata_location, detail, tuple(snapshot_ids))
 
@@ -259,8 +259,8 @@ def _refused(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_
         if names in document and (current := document.get(chosen)) not in (*none, *numbers):
             yield FileFaultKind.WRONG_FIELDS, f"its {chosen} is {current}, and it has no such {number}", metadata.by_id
     for schema in document.get("schemas") or (metadata.schema,):
-        found = [(number, ".".join(path)) for number, path, _ in columns(schema)]
-        counted = Counter(f"id {number}" for number, _ in found) + Counter(f"name {name}" for _, name in found)
+        fields = [(number, ".".join(path)) for number, path, _ in columns(schema)]
+        counted = Counter(f"id {number}" for number, _ in fields) + Counter(f"name {name}" for _, name in fields)
         for twice in (what for what, times in counted.items() if times > 1):
             yield FileFaultKind.WRONG_FIELDS, f"a schema has several columns of the {twice}", metadata.by_id
     for ref in metadata.refs:

@@ -262,7 +262,7 @@ class LayoutRule:
         `tried`: all settings that were ever applied, none of which is applied again; `chosen`: what a person says of
         the order of rows, blank for nothing.
         """
-        found = report.measured or report
+        evidence = report.measured or report
         verdict, reason = LayoutVerdict.KEEP, f"the filters read {report.share:.0%} of all bytes"
         if applied is not None:
             reason += f", {applied.read_before:.0%} before {applied.at:%Y-%m-%d}"
@@ -277,17 +277,17 @@ class LayoutRule:
             reason += f"; judged from {applied.at + self.watch:%Y-%m-%d} on"
         elif applied is not None and report.share > _WORTH_IT * applied.read_before:
             verdict, reason = LayoutVerdict.TAKE_BACK, f"the layout does not help: {reason}"
-        elif found.runs_to_pay is None or found.settings == (applied and applied.settings):
-            reason += "; no other layout is clearly better" + (", as Spark measured" if found is not report else "")
-        elif found.settings in tried:
-            reason += f"; {found.best.layout} was applied before and is not again: a person may set it"
+        elif evidence.runs_to_pay is None or evidence.settings == (applied and applied.settings):
+            reason += "; no other layout is clearly better" + (", as Spark measured" if evidence is not report else "")
+        elif evidence.settings in tried:
+            reason += f"; {evidence.best.layout} was applied before and is not again: a person may set it"
         elif not self.runs_per_day:
             reason += "; nobody knows how often they run: push scan events, or give --runs-per-day"
         else:
-            days = found.runs_to_pay / self.runs_per_day
+            days = evidence.runs_to_pay / self.runs_per_day
             verdict = LayoutVerdict.APPLY if days <= self.pay_within_days else verdict
-            reason += "" if found is report else f"; Spark read {found.share:.0%} of a sample"
-            then = f"{found.best.bytes_read / found.most_bytes:.0%} by {found.best.layout}"
+            reason += "" if evidence is report else f"; Spark read {evidence.share:.0%} of a sample"
+            then = f"{evidence.best.bytes_read / evidence.most_bytes:.0%} by {evidence.best.layout}"
             reason += f", {then}, which pays in {days:.1f} days; allowed are {self.pay_within_days:g}"
         return LayoutDecision(verdict, reason)
 

@@ -175,12 +175,12 @@ class _Parser:
         self.at = position = 0
         text = text.rstrip()
         while position < len(text):
-            found = _TOKEN.match(text, position)
-            if found is None or found.lastgroup is None or "--" in text:  # which begins a comment
+            match = _TOKEN.match(text, position)
+            if match is None or match.lastgroup is None or "--" in text:  # which begins a comment
                 raise _NotParsedError
-            token = found[found.lastgroup]
-            self.tokens.append((found.lastgroup, token.lower() if found.lastgroup == "word" else token))
-            position = found.end()
+            token = match[match.lastgroup]
+            self.tokens.append((match.lastgroup, token.lower() if match.lastgroup == "word" else token))
+            position = match.end()
         self.tokens.append(("end", ""))
 
     def predicate(self) -> _Condition:

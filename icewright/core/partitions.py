@@ -70,12 +70,12 @@ class SmallPartitions:
 def small_partitions(facts: TableFacts) -> SmallPartitions | None:
     """Return the partitions of the newest spec if they are too small; None while they are large or few."""
     spec = max((p.spec_id for p in facts.partitions), default=0)
-    found = [p for p in facts.partitions if p.spec_id == spec]
-    files, size = sum(p.data_files for p in found), sum(p.data_bytes for p in found)
+    partitions = [p for p in facts.partitions if p.spec_id == spec]
+    files, size = sum(p.data_files for p in partitions), sum(p.data_bytes for p in partitions)
     tiny = facts.thresholds.target_bytes * _TINY
-    if len(found) < _LEAST_PARTITIONS or size >= len(found) * tiny or not files:
+    if len(partitions) < _LEAST_PARTITIONS or size >= len(partitions) * tiny or not files:
         return None
-    return SmallPartitions(spec, len(found), files, size, max(1, round(size / tiny)))
+    return SmallPartitions(spec, len(partitions), files, size, max(1, round(size / tiny)))
 
 
 def partition_key(spec: PartitionSpec, text: str) -> PartitionKey:

@@ -143,7 +143,7 @@ def from_properties(metadata: TableMetadata, allowance: Allowance) -> Properties
 
     Ours are `icewright.<knob>`; of Iceberg's own, those that mean the same as a knob.
     """
-    found: dict[str, tuple[str, Any]] = {}
+    settings: dict[str, tuple[str, Any]] = {}
     ignored: list[Ignored] = []
     faults: list[str] = []
     for name, (knob, divisor) in _ICEBERG.items():
@@ -151,7 +151,7 @@ def from_properties(metadata: TableMetadata, allowance: Allowance) -> Properties
             if not positive_number(text):
                 faults.append(f"table property {name}: {text!r} is not a whole number above 0")
             else:
-                found[knob.name] = (name, knob.saturate(positive_number(text) / divisor))
+                settings[knob.name] = (name, knob.saturate(positive_number(text) / divisor))
     for name, text in metadata.properties.items():
         if name.startswith("icewright."):
             own = find_knob(name.removeprefix("icewright."))
@@ -168,10 +168,10 @@ def from_properties(metadata: TableMetadata, allowance: Allowance) -> Properties
             if reason := allowance.refusal(own, value):
                 ignored.append(Ignored(name, _cut(text), own.name, reason))
             else:
-                found[own.name] = (name, value)
-    if PRESET.name in found:
-        found[PRESET.name] = found.pop(PRESET.name)
-    return Properties(found, tuple(ignored), tuple(faults))
+                settings[own.name] = (name, value)
+    if PRESET.name in settings:
+        settings[PRESET.name] = settings.pop(PRESET.name)
+    return Properties(settings, tuple(ignored), tuple(faults))
 
 
 def _opens(patterns: str, knob: Knob[Any]) -> bool:

@@ -96,11 +96,11 @@ def state_at(metadata: TableMetadata, history: TableHistory, moment: datetime, n
     if logged is not None:
         return logged
     for cadence in Cadence:
-        found = [p for p in points(metadata) if p.cadence is cadence]
-        place = bisect_right(found, moment, key=lambda point: point.time)
+        of_cadence = [p for p in points(metadata) if p.cadence is cadence]
+        place = bisect_right(of_cadence, moment, key=lambda point: point.time)
         settled = moment <= now - LATE_COMMITS and cadence.start(moment) == moment
-        if settled and place > 0 and (place < len(found) or found[place - 1].time == moment):
-            return found[place - 1].snapshot_id
+        if settled and place > 0 and (place < len(of_cadence) or of_cadence[place - 1].time == moment):
+            return of_cadence[place - 1].snapshot_id
     return None
 
 

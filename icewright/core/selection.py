@@ -70,11 +70,11 @@ def matching_tables(pattern: str | None, refs: Iterable[TableRef]) -> list[Table
 def tables_of_namespace(namespace: str, refs: Iterable[TableRef]) -> list[TableRef]:
     """Return the tables of a namespace, without those below it. Raises `UsageError` when others have tables alone."""
     known = list(refs)
-    found = [ref for ref in known if ref.namespace == split_name(namespace)]
-    if known and not found:
+    selected = [ref for ref in known if ref.namespace == split_name(namespace)]
+    if known and not selected:
         names = sorted({".".join(ref.namespace) for ref in known})
         raise UsageError(f"--namespace {namespace}: no table is there{near(namespace, names)}")
-    return found
+    return selected
 
 
 def _pattern(name: str) -> tuple[str, ...]:

@@ -54,8 +54,8 @@ def of_run(catalog: str, outcome: Outcome, seconds: float) -> Mapping[Total, flo
 
 def _of_prediction(catalog: str, outcome: Outcome) -> Mapping[Total, float]:
     """Return the counter of a run whose predicted cost can be compared with what it took."""
-    found = closeness(outcome.metrics)
-    return {Total("predictions", catalog, str(outcome.operation), found): 1.0} if found else {}
+    accuracy = closeness(outcome.metrics)
+    return {Total("predictions", catalog, str(outcome.operation), accuracy): 1.0} if accuracy else {}
 
 
 def closeness(metrics: Mapping[str, float]) -> str | None:

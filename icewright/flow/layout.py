@@ -133,10 +133,10 @@ def _before_measuring(
     runtime: Runtime, ref: TableRef, predicted: LayoutDecision, now: datetime, pause: timedelta, *, dry_run: bool
 ) -> LayoutDecision | None:
     """Return why Spark tries no layout now: a dry run, or a recent try that found none. None where it tries."""
-    found = runtime.store.views.list_activity(
+    page = runtime.store.views.list_activity(
         LAYOUT_MEASURED, None, None, _EVENTS, search=ref.name, since=now - pause
     ).items
-    if (last := next((event["at"] for event in found if event["ref"] == ref), None)) is not None:
+    if (last := next((event["at"] for event in page if event["ref"] == ref), None)) is not None:
         waiting = f"Spark read no less on {last:%Y-%m-%d}, and tries again from {last + pause:%Y-%m-%d} on"
         return LayoutDecision(LayoutVerdict.KEEP, f"{predicted.reason}; {waiting}")
     if dry_run:

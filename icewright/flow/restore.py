@@ -77,12 +77,12 @@ def restore(runtime: Runtime, refs: Sequence[TableRef], to: str, *, dry_run: boo
 
 def point_costs(runtime: Runtime, metadata: TableMetadata) -> PointCosts:
     """Return what the table's recovery points cost now: the files of those that would expire without their tags."""
-    found, now = points(metadata), runtime.clock.now()
-    names = {point.name for point in found}
+    all_points, now = points(metadata), runtime.clock.now()
+    names = {point.name for point in all_points}
     untagged = replace(metadata, refs=tuple(ref for ref in metadata.refs if ref.name not in names))
     holds, knobs = runtime.store.pins.holds(metadata), runtime.policy().knobs_for(metadata.ref, metadata)
     expired = frozenset(expiry(untagged, holds, knobs, now).snapshot_ids)
-    return runtime.engine.point_costs(metadata, expired & {point.snapshot_id for point in found}, expired)
+    return runtime.engine.point_costs(metadata, expired & {point.snapshot_id for point in all_points}, expired)
 
 
 def carry_out(runtime: Runtime, plans: Sequence[RestorePlan], running: TableJob | None = None) -> list[RestoreResult]:

@@ -63,10 +63,10 @@ class Checking:
             "gb_hours": rows.gb_hours,
         }
         more = len(report.faults) - _LISTED
-        found = "; ".join([count(len(report.faults), "fault"), *map(str, report.faults[:_SHOWN])])
+        summary = "; ".join([count(len(report.faults), "fault"), *map(str, report.faults[:_SHOWN])])
         return committed(
             Operation.CHECK,
-            f"checked {read}: {found if report.faults else 'no fault'}",
+            f"checked {read}: {summary if report.faults else 'no fault'}",
             metrics,
             notes=(
                 *map(str, report.faults[:_LISTED]),

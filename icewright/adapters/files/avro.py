@@ -144,12 +144,14 @@ def decompressed(containers: Iterable[Container]) -> list[Block]:
 
     Raises `TooLarge` before more is inflated, and `ValueError` when a block is broken.
     """
-    found: list[Block] = []
+    inflated_blocks: list[Block] = []
     remaining_bytes = read_limits().max_manifest_bytes
     for one in containers:
-        found.append(Block(one.records, _inflated(((one.codec, block) for block in one.blocks), remaining_bytes)))
-        remaining_bytes -= len(found[-1].content)
-    return found
+        inflated_blocks.append(
+            Block(one.records, _inflated(((one.codec, block) for block in one.blocks), remaining_bytes))
+        )
+        remaining_bytes -= len(inflated_blocks[-1].content)
+    return inflated_blocks
 
 
 def inflated(blocks: Iterable[tuple[str, Block]]) -> bytes:

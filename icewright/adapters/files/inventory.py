@@ -38,13 +38,13 @@ def read_inventory(
     place = split(location)
     prefix = place.path.strip("/") + "/"
     root = location[: len(location) - len(place.path.lstrip("/"))].rstrip("/")
-    found = False
+    has_table = False
     for one in _files(storage, path):
         for batch in _batches(storage, one):
             frame = _columns(batch, one)
             here = pl.col("bucket").is_null() | (pl.col("bucket") == place.authority)
             own = frame.filter(here & pl.col("key").str.starts_with(prefix))
-            found = found or own.height > 0
+            has_table = has_table or own.height > 0
             unnameable = pl.col("key").str.contains(UNNAMEABLE)
             for key in own.filter(unnameable)["key"]:
                 unnamed(displayed(f"{root}/{key}"))
@@ -54,7 +54,7 @@ def read_inventory(
                 modified=pl.col("modified").dt.truncate("1s"),  # the precision of the store's own listings
             )
             yield from files.to_arrow().cast(LISTED).to_batches()
-    if not found:
+    if not has_table:
         reason = f"{path} has no file below {location}: name an inventory of this place that was made since then"
         raise Refused(reason, "inventory_elsewhere")
 

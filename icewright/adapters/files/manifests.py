@@ -331,15 +331,17 @@ def _entries(schema: bytes, containers: Sequence[avro.Container]) -> pa.RecordBa
 
 def _bounds_of(field_ids: Sequence[int], schema: Mapping[str, pl.DataType] | None = None) -> list[pl.Expr]:
     """Return both bounds of each field from the maps by field id, and whether all values are null."""
-    found = []
+    expressions = []
     for number in field_ids:
         lower, upper, values, nulls = (
             _of_field(number, which) if schema is not None and isinstance(schema[str(which)], pl.List) else pl.lit(None)
             for which in (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS, *_COUNTS)
         )
-        found += [lower.cast(pl.Binary).alias(f"{number} lower"), upper.cast(pl.Binary).alias(f"{number} upper")]
-        found.append((values.cast(pl.Int64) == nulls.cast(pl.Int64)).fill_null(value=False).alias(f"{number} nulls"))
-    return found
+        expressions += [lower.cast(pl.Binary).alias(f"{number} lower"), upper.cast(pl.Binary).alias(f"{number} upper")]
+        expressions.append(
+            (values.cast(pl.Int64) == nulls.cast(pl.Int64)).fill_null(value=False).alias(f"{number} nulls")
+        )
+    return expressions
 
 
 def _of_field(field_id: int, which: int) -> pl.Expr:

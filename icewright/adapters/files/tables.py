@@ -224,12 +224,12 @@ class IcebergFiles:
 
     def _outside_of(self, metadata: TableMetadata, manifests: Sequence[ManifestFile]) -> Iterator[tuple[str, ...]]:
         """Yield, for each manifest, the folders outside the table's own places in which its live files lie."""
-        found: dict[int, tuple[str, ...]] = {}
+        outside: dict[int, tuple[str, ...]] = {}
         for frame in self.reader.live_files(manifests):  # each has whole manifests
             if outside_folders(frame["path"], metadata, self.canonical):  # of most tables none is outside
                 for (number,), own in frame.group_by("manifest"):
-                    found[number] = outside_folders(own["path"], metadata, self.canonical)
-        yield from (found.get(number, ()) for number in range(len(manifests)))
+                    outside[number] = outside_folders(own["path"], metadata, self.canonical)
+        yield from (outside.get(number, ()) for number in range(len(manifests)))
 
     def planning_seconds(self, snapshot: Snapshot) -> float:
         """Return the seconds that reading the metadata for a full scan takes."""

@@ -111,8 +111,8 @@ class SqlCatalogs(CatalogSchedule):
 
 
 def _catalog_row(row: Any) -> CatalogRow:  # noqa: ANN401 - a result row
-    found = CatalogRow(*row)
-    return found if found.settings is None else replace(found, settings=CatalogSettings(**row.settings))
+    catalog = CatalogRow(*row)
+    return catalog if catalog.settings is None else replace(catalog, settings=CatalogSettings(**row.settings))
 
 
 @dataclass

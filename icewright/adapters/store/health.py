@@ -24,8 +24,8 @@ def record_health(
 
     `last`: the time of the evaluation before.
     """
-    found = (evaluation.health, evaluation.facts.data_files, evaluation.facts.data_bytes)
-    values = {"table_id": table_id, "day": now.date(), **dict(zip(_FOUND, found, strict=True))}
+    measured = (evaluation.health, evaluation.facts.data_files, evaluation.facts.data_bytes)
+    values = {"table_id": table_id, "day": now.date(), **dict(zip(_FOUND, measured, strict=True))}
     insert = dialect_insert(connection, HEALTH_DAYS).values(values)
     later = {name: insert.excluded[name] for name in _FOUND}
     connection.execute(insert.on_conflict_do_update(index_elements=["table_id", "day"], set_=later))

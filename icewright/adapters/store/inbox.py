@@ -190,8 +190,8 @@ class SqlInbox(EventInbox):
         return {template: queries_per_day(by_day, now) for template, by_day in days.items()}
 
     def reported_reads(self, ref: TableRef) -> ReportedReads | None:
-        found = next(iter(self.db.rows(_REPORTED_READS, name_columns(ref))), None)
-        return ReportedReads(found.queries_per_day, found.since) if found and found.queries_per_day else None
+        row = next(iter(self.db.rows(_REPORTED_READS, name_columns(ref))), None)
+        return ReportedReads(row.queries_per_day, row.since) if row and row.queries_per_day else None
 
     def decay_query_rates(self, now: datetime) -> None:
         with self.db.begin() as connection:

@@ -132,10 +132,10 @@ class SqlJobs(JobQueue):
 
     def result(self, job_id: str) -> Mapping[str, Any] | None:
         with self.db.reading() as connection:
-            found: Mapping[str, Any] | None = connection.execute(
+            document: Mapping[str, Any] | None = connection.execute(
                 sa.select(RESULTS.c.document).where(RESULTS.c.job_id == job_id)
             ).scalar()
-        return found
+        return document
 
     def end_interrupted(self, now: datetime, dead: Callable[[str], bool]) -> Sequence[JobRow]:
         running, ended = _jobs().where(JOBS.c.state == JobState.RUNNING), list[JobRow]()

@@ -256,14 +256,14 @@ def _matches_search(text: str) -> sa.ColumnElement[bool]:
     """
     inner = sa.func.substr(TABLES.c.namespace, 2, sa.func.length(TABLES.c.namespace) - 2)
     written = json.dumps(text, ensure_ascii=False)[1:-1]
-    found = TABLES.c.name.icontains(text, autoescape=True) | inner.icontains(written, autoescape=True)
+    matches_part = TABLES.c.name.icontains(text, autoescape=True) | inner.icontains(written, autoescape=True)
     if "." not in text:
-        return found
+        return matches_part
     dotted: sa.ColumnElement[str] = TABLES.c.namespace
     for quotes, between in (('["', ""), ('"]', ""), ('", "', ".")):
         dotted = sa.func.replace(dotted, quotes, between)
     full = TABLES.c.catalog + "." + dotted + "." + TABLES.c.name
-    return found | full.icontains(text.replace("`", ""), autoescape=True)
+    return matches_part | full.icontains(text.replace("`", ""), autoescape=True)
 
 
 def _in_place(ref: TableRef | None, catalog: str | None) -> list[sa.ColumnElement[bool]]:
@@ -279,10 +279,10 @@ def _verdicts(connection: sa.Connection, ids: Sequence[int]) -> Mapping[int, Seq
     columns = [VERDICTS.c[name] for name in ("table_id", "operation", "verdict", "reason")]
     query = sa.select(*columns, IS_BLOCKING.label("blocks")).where(VERDICTS.c.table_id.in_(ids), matters)
     order = list(Operation)
-    found = defaultdict[int, list[Any]](list)
+    rows_by_table = defaultdict[int, list[Any]](list)
     for row in sorted(connection.execute(query), key=lambda row: order.index(row.operation)):
-        found[row.table_id].append(row)
-    return found
+        rows_by_table[row.table_id].append(row)
+    return rows_by_table
 
 
 def _item(row: Any, verdicts: Sequence[Any]) -> TableItem:  # noqa: ANN401 - a result row

@@ -55,8 +55,8 @@ def _command(name: str | None) -> Any:  # noqa: ANN401 - Typer's command
         if name == (command.name or getattr(command.callback, "__name__", None))
     ]
     narrowed.registered_groups = [group for group in app.registered_groups if name == group.name]
-    found = narrowed.registered_commands or narrowed.registered_groups
-    return typer.main.get_command(narrowed if found else app)
+    is_command = narrowed.registered_commands or narrowed.registered_groups
+    return typer.main.get_command(narrowed if is_command else app)
 
 
 def _named(arguments: Sequence[str]) -> str | None:

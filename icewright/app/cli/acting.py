@@ -282,18 +282,18 @@ def acknowledge(
     with open_application(without_catalogs=True) as opened:
         runtime = opened.runtime
         now, alerts = runtime.clock.now(), runtime.store.alerts
-        found = next(iter(alerts.list(AlertQuery(alert_id=alert))), None)
+        row = next(iter(alerts.list(AlertQuery(alert_id=alert))), None)
         until = now + timedelta(hours=silence) if silence else None
         ends = until.isoformat() if until else None
         given = None if withdraw else Acknowledgement(runtime.trigger.actor, now, note.strip(), until)
-        if found is None or not alerts.acknowledge(alert, given):
+        if row is None or not alerts.acknowledge(alert, given):
             raise UsageError(f"there is no open alert {alert}; `icewright alerts` lists them")
         details = {"withdrawn": True} if given is None else {"note": given.note, "silent_until": ends}
-        place = place_of(found.ref) if found.ref else None
-        audit(runtime, Action.ALERTS_ACKNOWLEDGE, f"alert {found.key}", place, **details)
+        place = place_of(row.ref) if row.ref else None
+        audit(runtime, Action.ALERTS_ACKNOWLEDGE, f"alert {row.key}", place, **details)
     silent = f", and silent until {output.moment(until)} UTC" if until else ""
-    text = f"{found.rule} of {found.subject} is {'not acknowledged any more' if withdraw else f'acknowledged{silent}'}"
-    print_document(alert_document(replace(found, acknowledgement=given)), as_json, text)
+    text = f"{row.rule} of {row.subject} is {'not acknowledged any more' if withdraw else f'acknowledged{silent}'}"
+    print_document(alert_document(replace(row, acknowledgement=given)), as_json, text)
 
 
 def _reader_name(reader: str) -> str:

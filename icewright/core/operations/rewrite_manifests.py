@@ -39,15 +39,15 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     engine = knobs[MANIFEST_ENGINE]
     by_spark = engine == "spark" or metadata.format_version not in SERVICE_VERSIONS
     only = knobs[MANIFEST_SPEC]
-    found = [m for m in facts.manifests if only is None or m.spec_id == only]
-    chosen = [m for m in found if m.entries and m.small > 1 and ideal(m, facts) <= m.manifests / 2]
+    manifests = [m for m in facts.manifests if only is None or m.spec_id == only]
+    chosen = [m for m in manifests if m.entries and m.small > 1 and ideal(m, facts) <= m.manifests / 2]
     if sum(m.manifests for m in chosen) < knobs[MIN_MANIFESTS]:
         chosen = []
-    split = _too_large(found, facts, by_spark=by_spark)
-    erased = [m for m in found if m.deleted_entries] if knobs[MANIFEST_DELETED] and not by_spark else []
-    chosen = [m for m in found if m in (*chosen, *split, *erased)]
+    split = _too_large(manifests, facts, by_spark=by_spark)
+    erased = [m for m in manifests if m.deleted_entries] if knobs[MANIFEST_DELETED] and not by_spark else []
+    chosen = [m for m in manifests if m in (*chosen, *split, *erased)]
     if not chosen:
-        return NotDue(_none_chosen(found, facts, knobs[MIN_MANIFESTS]))
+        return NotDue(_none_chosen(manifests, facts, knobs[MIN_MANIFESTS]))
     if engine == "service" and by_spark:
         return Unsupported(f"format v{metadata.format_version} manifests are rewritten by Spark alone")
     before, after = sum(m.manifests for m in chosen), sum(ideal(m, facts) for m in chosen)

@@ -85,11 +85,11 @@ class Cron:
         self._call(number, _calls(self._world.tables[number], lambda: self._world.now))
 
     def _call(self, number: int, calls: Iterator[_Call]) -> None:
-        found = next(calls, None)
-        if found is None:
+        call = next(calls, None)
+        if call is None:
             self._table()
             return
-        operation, begun = found
+        operation, begun = call
         ended = partial(self._end_call, number, operation, begun, calls)
         self._world.after(begun.seconds, ended)
 
@@ -129,5 +129,5 @@ def _call(operation: Operation, begun: Begun | None) -> _Call:
 
 
 def _expiry(table: SimulatedTable, now: datetime) -> Step | None:
-    found = expire_snapshots.evaluate(table.facts(_SIZES), _KNOBS, None, now)
-    return found.work.steps[0] if isinstance(found, Due) else None
+    verdict = expire_snapshots.evaluate(table.facts(_SIZES), _KNOBS, None, now)
+    return verdict.work.steps[0] if isinstance(verdict, Due) else None

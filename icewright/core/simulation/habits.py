@@ -58,13 +58,13 @@ def shape_cost(partitions: int, files: int, size: int) -> DayCost:
         Write(_BEGIN - _QUIET, max(1, files // partitions), size // partitions, layout=_ANY, values=(number,))
         for number in range(drawn)
     ]
-    found = _simulated(Source(_TABLE, partial(iter, writes)))
-    return DayCost(found.average_files * partitions / drawn, found.gb_hours * partitions / drawn)
+    result = _simulated(Source(_TABLE, partial(iter, writes)))
+    return DayCost(result.average_files * partitions / drawn, result.gb_hours * partitions / drawn)
 
 
 def _simulated(source: Source) -> DayCost:
-    found = simulate([source], Policy(), Span(_BEGIN, _BEGIN + _DAY), Slots())
-    return DayCost(found.average_files, found.total_gb_hours)
+    result = simulate([source], Policy(), Span(_BEGIN, _BEGIN + _DAY), Slots())
+    return DayCost(result.average_files, result.total_gb_hours)
 
 
 def _writes(habit: Habit, layout: Layout) -> Iterator[Write]:

@@ -70,8 +70,10 @@ def policy_failures(test: PolicyTest, policy: Policy | None = None) -> tuple[str
         now += tick.after
         for write in tick.commits:
             table.write(replace(write, at=now))
-        found = [*_ran(table, tick, knobs, history, now), *_compared(table, tick, knobs, history, now)]
-        failures += [f"tick {number} ({(now - test.begins) / timedelta(hours=1):g} h): {failure}" for failure in found]
+        differences = [*_ran(table, tick, knobs, history, now), *_compared(table, tick, knobs, history, now)]
+        failures += [
+            f"tick {number} ({(now - test.begins) / timedelta(hours=1):g} h): {failure}" for failure in differences
+        ]
     return tuple(failures)
 
 
@@ -81,13 +83,13 @@ def _ran(
     """Run the tick's operations in the policy's order, ignoring cooldowns; yield a failure for each that is not due."""
     for operation in sorted(tick.run, key=ORDERS[knobs[ORDER]].index):
         facts = table.facts(thresholds(knobs))
-        found = verdict(operation, facts, knobs, history, now, manual=True)
-        if not isinstance(found, Due):
-            yield f"{operation} was to run, but it is {VERDICT_NAMES[type(found)]}: {why(found)}"
+        actual = verdict(operation, facts, knobs, history, now, manual=True)
+        if not isinstance(actual, Due):
+            yield f"{operation} was to run, but it is {VERDICT_NAMES[type(actual)]}: {why(actual)}"
             continue
-        begun = [begin(table, step, now) for step in found.work.steps]
+        begun = [begin(table, step, now) for step in actual.work.steps]
         done = [one.end(now) for one in begun]
-        ran = SimulatedRun(found, done, sum(one.gb_hours for one in begun), now)
+        ran = SimulatedRun(actual, done, sum(one.gb_hours for one in begun), now)
         history[operation] = last_run(operation, table, knobs, ran, history.get(operation))
 
 
@@ -96,12 +98,12 @@ def _compared(
 ) -> Iterator[str]:
     evaluation = evaluate(table.facts(thresholds(knobs)), knobs, history, now)
     for expected in tick.expect:
-        found = evaluation.verdicts[expected.operation]
-        name = VERDICT_NAMES[type(found)]
+        actual = evaluation.verdicts[expected.operation]
+        name = VERDICT_NAMES[type(actual)]
         if name != expected.verdict:
-            yield f"{expected.operation}: expected {expected.verdict}, found {name}: {why(found)}"
-        elif expected.reason not in why(found):
-            yield f"{expected.operation}: expected a reason with {expected.reason!r}, found: {why(found)}"
+            yield f"{expected.operation}: expected {expected.verdict}, found {name}: {why(actual)}"
+        elif expected.reason not in why(actual):
+            yield f"{expected.operation}: expected a reason with {expected.reason!r}, found: {why(actual)}"
     if tick.files is not None and tick.files != table.files:
         yield f"files: expected {tick.files}, found {table.files}"
 

@@ -84,13 +84,13 @@ class SimulatedQueue:
         if free <= 0:
             return ()
         overdue = self._overdue_at[: bisect_right(self._overdue_at, now, key=itemgetter(0))]
-        found = {number for _, number in overdue}
+        numbers = {number for _, number in overdue}
         limits = self._limits.per_operation
         for (_, _, first, _), waiting in self._alike.items():
             if busy.get(first, 0) >= limits.get(first, self._limits.total):
                 continue  # the order in a table is kept: nothing of it may begin
-            found.update(-number for _, number in (waiting if self._all else waiting[-free:]))
-        return found
+            numbers.update(-number for _, number in (waiting if self._all else waiting[-free:]))
+        return numbers
 
     def remove(self, number: int) -> None:
         """Remove a table from the queue, if it is there."""

@@ -37,14 +37,14 @@ def writes_of(metadata: TableMetadata) -> tuple[Write, ...]:
     the whole table. What emptied partitions without writing is left out.
     """
     layout = layout_of(metadata)
-    found: list[Write] = []
+    writes: list[Write] = []
     for snapshot in sorted(metadata.snapshots, key=lambda s: s.timestamp):
         if snapshot.operation == _REWRITES:
             continue
-        write = _write(snapshot, layout, whole=not found)
+        write = _write(snapshot, layout, whole=not writes)
         if write.files or write.delete_files:
-            found.append(write)
-    return tuple(found)
+            writes.append(write)
+    return tuple(writes)
 
 
 def _write(snapshot: Snapshot, layout: Layout, *, whole: bool) -> Write:
@@ -185,14 +185,14 @@ def read_partition(text: object) -> tuple[Layout, tuple[Any, ...]]:
 def _value(text: str) -> tuple[str, Any]:
     if text in ("null", "__HIVE_DEFAULT_PARTITION__"):
         return "identity", None
-    found = _DAY_OR_HOUR.fullmatch(text)
+    match = _DAY_OR_HOUR.fullmatch(text)
     try:
-        day = date.fromisoformat(found[1]) if found else None
+        day = date.fromisoformat(match[1]) if match else None
     except ValueError:
         day = None
-    if found is None or day is None:
+    if match is None or day is None:
         return "identity", text
-    return ("day", day) if found[2] is None else ("hour", (day - _EPOCH).days * 24 + int(found[2]))
+    return ("day", day) if match[2] is None else ("hour", (day - _EPOCH).days * 24 + int(match[2]))
 
 
 def _time(raw: Mapping[str, Any]) -> datetime:

@@ -76,19 +76,19 @@ class DeletionLedgerTests(StoreSuite):
         """An orphan that a scan found keeps its first time until any job deletes it, or it is forgotten."""
         record_tables(store, REF, OTHER)
         first, theirs = start_job(store), start_job(store, OTHER)
-        found = [FileAction(path, 1, "data") for path in "abc"]
-        store.ledger.plan(first, REF, found, LedgerState.FOUND, NOW)
-        store.ledger.plan(theirs, OTHER, found, LedgerState.FOUND, NOW)
+        orphans = [FileAction(path, 1, "data") for path in "abc"]
+        store.ledger.plan(first, REF, orphans, LedgerState.FOUND, NOW)
+        store.ledger.plan(theirs, OTHER, orphans, LedgerState.FOUND, NOW)
         store.jobs.finish(first, JobState.SUCCEEDED, "", NOW)
         assert store.ledger.unfinished(NOW) == []
         second = start_job(store, now=NOW + timedelta(days=1))
-        store.ledger.plan(second, REF, found[:1], LedgerState.PLANNED, NOW)
-        store.ledger.plan(second, REF, found[1:2], LedgerState.PLANNED, NOW)
+        store.ledger.plan(second, REF, orphans[:1], LedgerState.PLANNED, NOW)
+        store.ledger.plan(second, REF, orphans[1:2], LedgerState.PLANNED, NOW)
         store.ledger.record(second, {"a": LedgerState.DELETED, "b": LedgerState.KEPT}, NOW)
         assert store.ledger.found_orphans(REF, "u1") == {"b": NOW, "c": NOW}
         store.ledger.forget_orphans(REF, ["b"])
         assert store.ledger.found_orphans(REF, "u1") == {"c": NOW}
-        store.ledger.plan(second, REF, found[2:], LedgerState.PLANNED, NOW)
+        store.ledger.plan(second, REF, orphans[2:], LedgerState.PLANNED, NOW)
         store.ledger.forget_orphans(REF, ["c"])
         states = ["deleted", "kept", "planned"]
         assert (store.ledger.found_orphans(REF, "u1"), file_states(store, second)) == ({}, states)
@@ -204,10 +204,10 @@ class DeletionLedgerTests(StoreSuite):
         for job in (job_id, other):
             store.ledger.begin_undo(job)
         store.ledger.end_undo(job_id, NOW, undone=True, in_use=[PATHS[0], "file:///w/z"])
-        found = [(file["state"], file["reason"]) for file in store.ledger.files(job_id)]
+        states = [(file["state"], file["reason"]) for file in store.ledger.files(job_id)]
         restored = "snapshots that an undo restored need it"
         undone = (LedgerState.UNDONE, None)
-        assert found == [(LedgerState.KEPT, restored), undone, undone, (LedgerState.KEPT, "a reader")]
+        assert states == [(LedgerState.KEPT, restored), undone, undone, (LedgerState.KEPT, "a reader")]
         assert file_states(store, other) == [LedgerState.UNDOING] * 3
 
     def test_an_undo_takes_the_files_from_deletion(self, store: Store) -> None:
@@ -294,24 +294,24 @@ class DeletionLedgerTests(StoreSuite):
         renamed = plan_files(store, ref=OTHER, now=NOW + timedelta(hours=2))
         plan_files(store, ref=POND, now=NOW + timedelta(hours=2))
         of_one_job = dict.fromkeys(PATHS, LedgerState.PLANNED)
-        found = store.ledger.later_deletions(first, NOW + timedelta(hours=1))
-        assert found == {later: of_one_job, renamed: of_one_job}
+        later_states = store.ledger.later_deletions(first, NOW + timedelta(hours=1))
+        assert later_states == {later: of_one_job, renamed: of_one_job}
         store.ledger.claim(later, PATHS[:2])
         store.ledger.record(later, {PATHS[0]: LedgerState.DELETED}, NOW)
         store.ledger.record(later, {PATHS[2]: LedgerState.KEPT}, NOW)
-        found = store.ledger.later_deletions(first, NOW + timedelta(hours=1))
-        assert found[later] == {PATHS[0]: LedgerState.DELETED, PATHS[1]: LedgerState.DELETING}
+        later_states = store.ledger.later_deletions(first, NOW + timedelta(hours=1))
+        assert later_states[later] == {PATHS[0]: LedgerState.DELETED, PATHS[1]: LedgerState.DELETING}
 
     def test_waiting_deletions_are_listed_page_by_page(self, store: Store) -> None:
         """Pages begin with the oldest job, by catalog, table or job, as far as visible; foreign cursors are refused."""
         jobs = [plan_files(store, ref=ref, now=NOW + n * DAY) for n, ref in enumerate((REF, OTHER, POND, REF))]
-        found, after = [], None
+        listed_jobs, after = [], None
         while True:
             page = store.views.list_deletions(DeletionQuery(), None, after, 1)
-            found += [waiting.job_id for waiting in page.items]
+            listed_jobs += [waiting.job_id for waiting in page.items]
             if (after := page.after) is None:
                 break
-        assert found == jobs == [waiting.job_id for waiting in store.ledger.pending()]
+        assert listed_jobs == jobs == [waiting.job_id for waiting in store.ledger.pending()]
         assert jobs == [unfinished.job_id for unfinished in store.ledger.unfinished(NOW + 9 * DAY)]
 
         def listed(query: DeletionQuery, visibility: Any = None) -> list[str]:

@@ -66,10 +66,10 @@ class GlueCatalogProperties(CatalogProperties):
 
     def driver_properties(self) -> dict[str, str]:
         """Return the keys as system properties of Spark's driver: Java's Glue client ignores catalog properties."""
-        found = {
+        properties = {
             name: self.extra.get(f"glue.{key}") or self.extra.get(f"client.{key}") for name, key in _SYSTEM.items()
         }
-        return {name: value for name, value in found.items() if value}
+        return {name: value for name, value in properties.items() if value}
 
     @property
     def _catalog_packages(self) -> tuple[str, ...]:

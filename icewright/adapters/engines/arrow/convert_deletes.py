@@ -218,12 +218,12 @@ class Conversion:
     def _require_live(self, metadata: TableMetadata, deletes: Sequence[LiveDelete]) -> list[LiveDelete]:
         """Return the chosen equality deletes. Raises when a writer has dropped one: perhaps its rows are to return."""
         paths = {file.path for file in self.chosen}
-        found = [delete for delete in deletes if delete.content == EQUALITY_DELETES and delete.path in paths]
-        if {delete.path for delete in found} != paths:
+        live = [delete for delete in deletes if delete.content == EQUALITY_DELETES and delete.path in paths]
+        if {delete.path for delete in live} != paths:
             raise _Replan(f"{metadata.ref}: a writer dropped equality deletes that the conversion has read")
-        if encrypted := next((d.path for d in found if d.is_encrypted or d.format != "PARQUET"), None):
+        if encrypted := next((d.path for d in live if d.is_encrypted or d.format != "PARQUET"), None):
             raise UnsupportedByArrow(f"{encrypted} is encrypted or not Parquet")
-        return found
+        return live
 
     def _require_possible(self, marked: Mapping[str, LiveData]) -> None:
         scan = self._scan

@@ -140,7 +140,7 @@ class Deletes:
 
     def _read_positions(self, delete: DeleteFile) -> Mapping[str, BitMap64]:
         data_paths = {file_slice.path for file_slice in self.slices}
-        found: dict[str, BitMap64] = {}
+        positions_by_path: dict[str, BitMap64] = {}
         with self.opener.parquet(delete.path, page_memory=self.layout.page_memory) as source:
             names = {field_id(f): f.name for f in source.schema_arrow}
             path, position = names.get(DELETED_PATH, "file_path"), names.get(DELETED_POSITION, "pos")
@@ -149,8 +149,8 @@ class Deletes:
             for batch in source.iter_batches(_BATCH_ROWS, columns=[path, position], use_threads=False):
                 frame = _frame(batch, {path: "path", position: "pos"}).filter(pl.col("path").is_in(data_paths))
                 for (name,), part in frame.partition_by("path", as_dict=True).items():
-                    found.setdefault(str(name), BitMap64()).update(bitmap(part["pos"]))
-        return found
+                    positions_by_path.setdefault(str(name), BitMap64()).update(bitmap(part["pos"]))
+        return positions_by_path
 
 
 def _equality_files(slices: Iterable[FileSlice]) -> dict[tuple[int, ...], list[str]]:

@@ -97,10 +97,10 @@ def key_columns_of(layout: Layout, ids: Sequence[int]) -> tuple[Field, ...]:
     keeps the last one for all, and of two values in structs one goes where their hashes are equal.
     """
     fields = (*layout.older_fields.values(), *layout.schema["fields"])
-    found = {f["id"]: f for f in fields if isinstance(f["type"], str) and not f["type"].startswith("fixed")}
-    if others := [number for number in ids if number not in found]:
+    fields_by_id = {f["id"]: f for f in fields if isinstance(f["type"], str) and not f["type"].startswith("fixed")}
+    if others := [number for number in ids if number not in fields_by_id]:
         raise UnsupportedByArrow(KEY_COLUMN(str(others[0])))
-    return tuple(found[number] for number in ids)
+    return tuple(fields_by_id[number] for number in ids)
 
 
 def misjudged_keys(fields: Iterable[Field]) -> frozenset[int]:

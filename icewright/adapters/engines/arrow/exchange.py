@@ -173,10 +173,10 @@ def _sample_to_json(sample: KeySample | BinFailed) -> str:
 
 def _sample_from_json(text: str) -> KeySample | BinFailed:
     """Return the sample whose JSON `_sample_to_json` made."""
-    found = json.loads(text)
-    if "keys" not in found:
-        return BinFailed(**found)
-    return KeySample(pa.ipc.open_stream(base64.b64decode(found["keys"])).read_all(), found["below"])
+    document = json.loads(text)
+    if "keys" not in document:
+        return BinFailed(**document)
+    return KeySample(pa.ipc.open_stream(base64.b64decode(document["keys"])).read_all(), document["below"])
 
 
 def split(layout: Layout, task: SplitBin) -> Iterator[Piece]:

@@ -58,8 +58,8 @@ def run_tasks(
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                found = [to_json(answer) for answer in work([items[number]])]
-                yield pa.RecordBatch.from_arrays([pa.array(found, pa.string())], ["answer"])
+                texts = [to_json(answer) for answer in work([items[number]])]
+                yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], ["answer"])
 
     answers = session.range(0, len(items), 1, len(items)).mapInArrow(rows, "answer string").collect()
     return [from_json(row[0]) for row in answers]
@@ -96,8 +96,8 @@ def exchange(
 
         received = (Piece(*row) for batch in batches for row in zip(*map(_values, batch.columns), strict=True))
         if (first := next(received, None)) is not None:
-            found = [to_json(answer) for answer in merge(first.part, chain([first], received))]
-            yield pa.RecordBatch.from_arrays([pa.array(found, pa.string())], ["answer"])
+            texts = [to_json(answer) for answer in merge(first.part, chain([first], received))]
+            yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], ["answer"])
 
     if session.conf.isModifiable(_BATCH_BYTES[0]):
         session.conf.set(*_BATCH_BYTES)

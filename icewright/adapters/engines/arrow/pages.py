@@ -195,8 +195,8 @@ def batch_rows_of(source: pa.NativeFile, metadata: pq.FileMetaData, numbers: Seq
         return rows
     if (known := _rows_by_text_sizes(source, metadata, groups)) >= rows:
         return known
-    found = [_rows_by_dictionary(source, metadata, number, group) for number, group in groups.items()]
-    return min(of_group or rows for of_group in found)
+    rows_by_group = [_rows_by_dictionary(source, metadata, number, group) for number, group in groups.items()]
+    return min(of_group or rows for of_group in rows_by_group)
 
 
 def few_valued_texts(metadata: pq.FileMetaData) -> list[str]:
@@ -239,7 +239,7 @@ def _rows_by_text_sizes(
     source: pa.NativeFile, metadata: pq.FileMetaData, groups: Mapping[int, pq.RowGroupMetaData]
 ) -> int:
     """Return how many rows take twice `_BATCH_BYTES` if all texts of a group lie in them; 0 if no footer says it."""
-    length, found = metadata.serialized_size, _MAX_BATCH_ROWS
+    length, most_rows = metadata.serialized_size, _MAX_BATCH_ROWS
     if length > _FOOTER_BYTES:
         return 0
     try:
@@ -252,10 +252,10 @@ def _rows_by_text_sizes(
                 if _has_codes(group.column(index))
             )
             row_bytes = _decoded_bytes(group, metadata.schema) / group.num_rows
-            found = min(found, int((2 * _BATCH_BYTES - texts) / row_bytes))
+            most_rows = min(most_rows, int((2 * _BATCH_BYTES - texts) / row_bytes))
     except (LookupError, ValueError):
         return 0
-    return found
+    return most_rows
 
 
 def _has_codes(chunk: pq.ColumnChunkMetaData) -> bool:

@@ -124,17 +124,17 @@ def _counted(metadata: TableMetadata, entries: pa.Table) -> pl.DataFrame:
 def _unified(metadata: TableMetadata) -> list[tuple[PartitionField, str]]:
     """Return the fields of all specs whose columns are there still, by id, each with its type and its latest name."""
     kinds = {number: kind for number, _, kind in columns(metadata.schema)}
-    found: dict[int, PartitionField] = {}
+    latest: dict[int, PartitionField] = {}
     for spec in sorted(metadata.specs, key=lambda spec: -spec.spec_id):
         for field in spec.fields:
             if field.source_id not in kinds:
                 continue
-            known = found.get(field.field_id)
+            known = latest.get(field.field_id)
             if known is None:
-                found[field.field_id] = field
+                latest[field.field_id] = field
             elif known.transform == "void":  # which v1 puts in the place of a dropped field
-                found[field.field_id] = PartitionField(field.source_id, field.field_id, known.name, field.transform)
-    return [(found[number], _kind(found[number], str(kinds[found[number].source_id]))) for number in sorted(found)]
+                latest[field.field_id] = PartitionField(field.source_id, field.field_id, known.name, field.transform)
+    return [(latest[number], _kind(latest[number], str(kinds[latest[number].source_id]))) for number in sorted(latest)]
 
 
 def _kind(field: PartitionField, source: str) -> str:

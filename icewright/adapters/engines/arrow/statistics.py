@@ -149,9 +149,9 @@ class Sketching:
     def _begun(self) -> tuple[list[ThetaSketch], list[Bin]]:
         """Return the sketches to begin with, and what is to be read beside them."""
         known = {file.snapshot_id for file in self.base.statistics}
-        found = newer_than(self.base, self.snapshot.snapshot_id, known)
-        if found is not None and all(snapshot.operation in (ADDING, UNCHANGING) for snapshot in found[1]):
-            start, newer = found
+        since = newer_than(self.base, self.snapshot.snapshot_id, known)
+        if since is not None and all(snapshot.operation in (ADDING, UNCHANGING) for snapshot in since[1]):
+            start, newer = since
             if (sketches := self._sketches_of(start)) is not None:
                 appended = [self._appended(snapshot) for snapshot in newer if snapshot.operation == ADDING]
                 if None not in appended:
@@ -197,8 +197,8 @@ class Sketching:
         own = [m for m in listed if m.content is ManifestContent.DATA and m.added_snapshot_id == snapshot.snapshot_id]
         added = self._paths(own, snapshot, _ADDED)
         live = LiveFiles(self.files, self.base, self._check).data(own, frozenset(), _NEWEST, None)
-        found = [file for file in live if file.path in added]
-        return found if str(len(found)) == snapshot.summary.get("added-data-files") else None
+        still_live = [file for file in live if file.path in added]
+        return still_live if str(len(still_live)) == snapshot.summary.get("added-data-files") else None
 
     def _without_rewritten(
         self, new: Sequence[LiveData], newer: Sequence[Snapshot], sketches: Sequence[ThetaSketch]

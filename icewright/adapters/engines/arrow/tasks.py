@@ -141,8 +141,8 @@ def result_to_json(result: BinResult) -> str:
 
 def result_from_json(text: str) -> BinResult:
     """Return the result whose JSON `result_to_json` made."""
-    found = json.loads(text)
-    return BinWritten(**found) if found.pop("written") else BinFailed(**found)
+    document = json.loads(text)
+    return BinWritten(**document) if document.pop("written") else BinFailed(**document)
 
 
 def split_into_bins(

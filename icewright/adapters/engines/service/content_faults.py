@@ -269,19 +269,19 @@ def _beside(one: ContentFile, columns: Mapping[int, ColumnContent]) -> Iterator[
 def _contradictions(one: ContentFile) -> Mapping[int, str]:
     """Return the columns whose counts contradict one another or their bounds."""
     values, nulls, nans, lower = map(one.mapped, (ids.VALUE_COUNTS, ids.NULL_COUNTS, ids.NAN_COUNTS, ids.LOWER_BOUNDS))
-    found = {}
+    contradictions = {}
     for number, total in values.items():
         numbers, bound = total - nulls.get(number, 0) - nans.get(number, 0), lower.get(number, b"")
         if numbers < 0:
-            found[number] = "fewer values than nulls and NaN"
+            contradictions[number] = "fewer values than nulls and NaN"
         elif (
             not numbers
             and nans.get(number)
             and is_bound("double", bound)
             and not math.isnan(bound_value("double", bound))
         ):
-            found[number] = "nothing but NaN, and a bound"
-    return found
+            contradictions[number] = "nothing but NaN, and a bound"
+    return contradictions
 
 
 def _bounded(one: ContentFile, types: Mapping[int, Any]) -> list[int]:
@@ -348,10 +348,10 @@ def _transformed(transform: str, kind: str, value: Any) -> Any:  # noqa: ANN401 
     if function is None or (transform in _TIMES and value < 0):
         return None
     try:
-        found = function(value.decode() if kind == "string" else value)
+        result = function(value.decode() if kind == "string" else value)
     except (UnicodeDecodeError, OverflowError):  # Python has texts of UTF-8 alone, and no year above 9999
         return None
-    return found.encode() if isinstance(found, str) else found
+    return result.encode() if isinstance(result, str) else result
 
 
 @lru_cache(maxsize=100)
@@ -363,11 +363,11 @@ def _function(transform: str, kind: str) -> Callable[[Any], Any] | None:
     field = NestedField.model_validate({"id": 1, "name": "source", "type": kind, "required": False})
     try:
         parsed = parse_transform(transform)
-        found: Callable[[Any], Any] = parsed.transform(field.field_type)
+        function: Callable[[Any], Any] = parsed.transform(field.field_type)
     except (AttributeError, ValueError):
         return None
     exists = parsed.can_transform(field.field_type) and not re.search(r"\[0+\]$", transform)
-    return found if exists else None
+    return function if exists else None
 
 
 def _comparable(value: Any, kind: str) -> Any:  # noqa: ANN401 - any physical value
@@ -381,11 +381,11 @@ def _comparable(value: Any, kind: str) -> Any:  # noqa: ANN401 - any physical va
 def _vector_faults(files: TableFiles, one: ContentFile, records: Mapping[str, int]) -> Iterator[Fault]:
     offset, length = one.values.get(ids.CONTENT_OFFSET), one.values.get(ids.CONTENT_SIZE)
     blobs = puffin_blobs(files, one.path, one.bytes)
-    found = next((b for b in blobs if (b["offset"], b["length"]) == (offset, length)), None)
-    if offset is None or length is None or (blobs and found is None):
+    blob = next((b for b in blobs if (b["offset"], b["length"]) == (offset, length)), None)
+    if offset is None or length is None or (blobs and blob is None):
         yield FileFaultKind.WRONG_VECTOR, f"its entry says {length} bytes at {offset}, where the file has no blob"
         return
-    if found and (other := found.get("properties", {}).get("referenced-data-file", one.referenced)) != one.referenced:
+    if blob and (other := blob.get("properties", {}).get("referenced-data-file", one.referenced)) != one.referenced:
         yield FileFaultKind.WRONG_VECTOR, f"its blob at {offset} is of {other}, and its entry of {one.referenced}"
     try:
         positions = vector_positions(files.read_range(one.path, offset, length))

@@ -172,12 +172,12 @@ class IntegrityCheck:
 
     def _hash(self, manifests: pl.DataFrame, numbers: Sequence[int]) -> None:
         numbered = pl.Series(numbers, dtype=pl.UInt32)
-        found = [
+        hashes = [
             frame.select("bytes", hash=self._hashes(frame["path"]), manifest=numbered.gather(frame["manifest"]))
             for frame in paths_by_manifest(self.files, manifests[numbers])
         ]
-        self._checked += sum(frame.height for frame in found)
-        self._named += found
+        self._checked += sum(frame.height for frame in hashes)
+        self._named += hashes
 
     def _differing(self, manifests: pl.DataFrame) -> tuple[Sequence[int], int]:
         """Return the manifests with files that the listing does not show as they are named, and how many files."""
@@ -217,21 +217,21 @@ class IntegrityCheck:
         return differing
 
     def _faults(self) -> list[FileFault]:
-        found: dict[str, tuple[FileFaultKind, str, str]] = {
+        faults: dict[str, tuple[FileFaultKind, str, str]] = {
             path: (FileFaultKind.UNREADABLE, kind, error) for path, (kind, error) in self._unreadable.items()
         }
         stats = self.files.stat(list(self._suspects), _CONCURRENCY)
         for path, (size, kind) in self._suspects.items():
             if path not in stats:
-                found[path] = FileFaultKind.UNREADABLE, kind, "storage cannot address a file by this name"
+                faults[path] = FileFaultKind.UNREADABLE, kind, "storage cannot address a file by this name"
             elif (stat := stats[path]) is None:
-                found[path] = FileFaultKind.MISSING, kind, "there is no such file"
+                faults[path] = FileFaultKind.MISSING, kind, "there is no such file"
             elif size is not None and stat.bytes != size:
-                found[path] = FileFaultKind.WRONG_LENGTH, kind, f"it has {stat.bytes} bytes instead of {size}"
-        needed_by = self._snapshots_of(set(found)) if found else {}
+                faults[path] = FileFaultKind.WRONG_LENGTH, kind, f"it has {stat.bytes} bytes instead of {size}"
+        needed_by = self._snapshots_of(set(faults)) if faults else {}
         return [
             FileFault(kind, file, path, detail, tuple(sorted(needed_by.get(path, ()))))
-            for path, (kind, file, detail) in sorted(found.items())
+            for path, (kind, file, detail) in sorted(faults.items())
         ]
 
     def _entries(self) -> CheckedEntries:

@@ -217,11 +217,11 @@ class LocationListing:
         self._spool.seek(0)
         with pa.ipc.open_stream(self._spool) as reader:
             for batch in reader:
-                found = pl.DataFrame(pl.from_arrow(batch)).join(orphans, on="hash", how="semi")
+                matching = pl.DataFrame(pl.from_arrow(batch)).join(orphans, on="hash", how="semi")
                 if repeated:
-                    found = found.unique("hash", maintain_order=True)
-                    orphans = orphans.join(found, on="hash", how="anti")
-                yield found.select(*ORPHAN)
+                    matching = matching.unique("hash", maintain_order=True)
+                    orphans = orphans.join(matching, on="hash", how="anti")
+                yield matching.select(*ORPHAN)
 
     def close(self) -> None:
         """Delete the temporary file of candidates."""
@@ -361,13 +361,13 @@ def is_version(files: TableFiles, path: str, table_uuid: str) -> bool:
 def has_versions(files: TableFiles, beside: str, table_uuid: str, own: TableMetadata) -> bool:
     """Return whether a metadata file of a table, other than those of `own`, lies beside its last known one."""
     named = {key(path) for path in (own.metadata_location, *own.metadata_log)}
-    found: list[str] = []
+    paths: list[str] = []
     try:
         for batch in files.listing(beside.rpartition("/")[0]):
-            found += metadata_files(pl.DataFrame(pl.from_arrow(batch)))["path"].to_list()
+            paths += metadata_files(pl.DataFrame(pl.from_arrow(batch)))["path"].to_list()
     except (FolderMissing, UnsupportedTable):
         return False
-    versions = (lineage(files.read(path), path) for path in found if key(path) not in named)
+    versions = (lineage(files.read(path), path) for path in paths if key(path) not in named)
     return any(version is not None and version.table_uuid == table_uuid for version in versions)
 
 

@@ -76,16 +76,16 @@ class LostManifests:
     def _listed(self, snapshot: Snapshot) -> list[_Listed]:
         """Return what the snapshot lists; nothing where its list cannot be read, or leaves counts out."""
         try:
-            found = self.rows(snapshot)
+            records = self.rows(snapshot)
         except MetadataUnreadable:
             return []
         listed = []
-        for record in found.records:
-            values = [found.value(record, number) for number in ids.MANIFEST_FILE]
+        for record in records.records:
+            values = [records.value(record, number) for number in ids.MANIFEST_FILE]
             if None in values:
                 return []
-            counts = found.value(record, ids.ADDED_ROWS), found.value(record, ids.EXISTING_ROWS)
-            listed.append(_Listed(ManifestFile.of(values), counts, found.value(record, ids.PARTITION_SUMMARIES)))
+            counts = records.value(record, ids.ADDED_ROWS), records.value(record, ids.EXISTING_ROWS)
+            listed.append(_Listed(ManifestFile.of(values), counts, records.value(record, ids.PARTITION_SUMMARIES)))
         return listed
 
     def _rebuild(
@@ -134,13 +134,13 @@ def _by_key(
 ) -> dict[FileKey, Entry]:
     """Return the entries by file. Raises `LookupError` for a file that is named twice, which tells no file apart."""
     entries = writer.entries(manifest, source, statuses)
-    found = {
+    entries_by_file = {
         (str(f[ids.FILE_PATH]), f.get(ids.CONTENT_OFFSET)): entry
         for f, entry in zip(writer.data_files(entries), entries, strict=True)
     }
-    if len(found) < len(entries) or found.keys() & known.keys():
+    if len(entries_by_file) < len(entries) or entries_by_file.keys() & known.keys():
         raise LookupError(f"{manifest.path} names a file that is named already")
-    return found
+    return entries_by_file
 
 
 def _as_listed(entry: Entry, manifest: ManifestFile) -> Entry:

@@ -33,19 +33,19 @@ def markers_of_other_formats(files: Storage, metadata: TableMetadata) -> dict[st
     location = metadata.location.rstrip("/")
     paths = {f"{location}/{file}": name for file, name in _MARKERS.items()}
     stats = files.stat(list(paths), len(paths))
-    found = {path: name for path, name in paths.items() if stats.get(path) is not None}
+    markers = {path: name for path, name in paths.items() if stats.get(path) is not None}
     log = f"{location}/{_DELTA_LOG}"
-    if not found:
+    if not markers:
         with suppress(FolderMissing):
-            found |= {log: "Delta Lake"} if any(batch.num_rows for batch in files.listing(log)) else {}
-    return found
+            markers |= {log: "Delta Lake"} if any(batch.num_rows for batch in files.listing(log)) else {}
+    return markers
 
 
 def require_iceberg_alone(files: Storage, metadata: TableMetadata, adopted: Callable[[], Collection[str]]) -> None:
     """Raise `Refused` when another format maintains the table, unless a person has adopted what is left of it."""
-    found = markers_of_other_formats(files, metadata)
-    confirmed = adopted() if found else ()
-    for path, name in found.items():
+    markers = markers_of_other_formats(files, metadata)
+    confirmed = adopted() if markers else ()
+    for path, name in markers.items():
         if key(path) not in confirmed:
             raise Refused(
                 f"{metadata.ref}: {path} belongs to a table of {name} that shares the data files with this one: "

@@ -30,29 +30,29 @@ from icewright.ports import TableFiles
 def avro_files(files: TableFiles, base: TableMetadata) -> Mapping[str, int]:
     """Return the Avro files of the table's metadata folder with their bytes, but for manifest lists."""
     lists = {key(snapshot.manifest_list or "") for snapshot in base.snapshots}
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     try:
         for batch in files.listing(metadata_folder(base.location, base.properties)):
             frame = pl.DataFrame(pl.from_arrow(batch)).filter(pl.col("path").str.ends_with(".avro"))
-            found |= {path: size for path, size in frame.select("path", "bytes").iter_rows() if key(path) not in lists}
+            sizes |= {path: size for path, size in frame.select("path", "bytes").iter_rows() if key(path) not in lists}
     except FolderMissing:
         pass
-    return found
+    return sizes
 
 
 def added_by(
     files: TableFiles, base: TableMetadata, snapshot: Snapshot, candidates: Mapping[str, int]
 ) -> list[WrittenManifest]:
     """Return the candidates that hold data files which the snapshot added, and nothing else, as a list names them."""
-    found = []
+    manifests = []
     for path, length in sorted(candidates.items()):
         try:
             row = _row(files, base, snapshot, path)
         except MetadataUnreadable:
             continue  # a manifest list, or what a writer did not end
         if row is not None:
-            found.append(WrittenManifest(path, row[ids.ADDED_FILES], {**row, ids.MANIFEST_LENGTH: length}))
-    return found
+            manifests.append(WrittenManifest(path, row[ids.ADDED_FILES], {**row, ids.MANIFEST_LENGTH: length}))
+    return manifests
 
 
 def _row(files: TableFiles, base: TableMetadata, snapshot: Snapshot, path: str) -> dict[int, Any] | None:

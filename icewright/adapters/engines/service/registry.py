@@ -182,7 +182,7 @@ class TableRegistry:
         An entry that is listed no more is else the table's name before it was renamed. Those of which the catalog does
         not tell whether they are gone come second.
         """
-        found: dict[Pointer, str] = {}
+        twins: dict[Pointer, str] = {}
         unclear: list[Registration] = []
         for (ref, table_uuid), one in recorded.registered.items() if metadata.table_uuid else ():
             name = ref.catalog
@@ -196,8 +196,8 @@ class TableRegistry:
                 unclear.append(one)
                 continue
             if twin.table_uuid == table_uuid:
-                found[Pointer(ref, twin.metadata_location)] = name
-        return found, unclear
+                twins[Pointer(ref, twin.metadata_location)] = name
+        return twins, unclear
 
     def _failure(self, name: str) -> str | None:
         """Return why a catalog is known not to answer by now."""

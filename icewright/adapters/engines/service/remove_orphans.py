@@ -202,9 +202,11 @@ class RemoveOrphansInService:
         """
         read, clock = self.deletion.files.read, self.deletion.clock
         strange, load = [*listed, *beside], lambda: catalog.load(fresh.ref)
-        found = require_no_successor(fresh, strange, read, load, clock, adopted).among({file.path for file in listed})
-        require_no_foreign_table(fresh, found)
-        return found
+        versions = require_no_successor(fresh, strange, read, load, clock, adopted).among(
+            {file.path for file in listed}
+        )
+        require_no_foreign_table(fresh, versions)
+        return versions
 
     def _reached(self, metadata: TableMetadata, step: RemoveOrphans) -> tuple[PathHashes, pl.DataFrame]:
         """Return the paths that the table reaches, as hashes, and the manifests that were read for them."""

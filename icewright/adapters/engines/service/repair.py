@@ -92,7 +92,7 @@ class TableRepair:
             for fault in self.request.faults
             if fault.kind is FileFaultKind.MISSING and fault.file != LISTS
         }
-        names, found = [name for name in missing if _UUID.search(name)], {}
+        names, reasons = [name for name in missing if _UUID.search(name)], {}
         for place in self.request.base.roots if names else ():
             try:
                 for batch in self.files.listing(place):
@@ -100,10 +100,10 @@ class TableRepair:
                         "path", pl.col("path").str.split("/").list.last().alias("name")
                     )
                     for path, name in frame.filter(pl.col("name").is_in(names)).iter_rows():
-                        found[missing[name]] = f"a file of this name is {path}: put it back"
+                        reasons[missing[name]] = f"a file of this name is {path}: put it back"
             except FolderMissing:
                 continue
-        return found
+        return reasons
 
     def _is_own(self, path: str) -> bool:
         """Return whether a file lies in the table's places: whoever wrote its metadata may have named any other."""
@@ -202,7 +202,7 @@ class TableRepair:
 
 def _has_totals(rows: lists.Records, snapshot: Snapshot) -> bool:
     """Return whether the manifests have as many files and rows as the snapshot's summary says."""
-    found = Counter[str](dict.fromkeys(_TOTALS, 0))
+    totals = Counter[str](dict.fromkeys(_TOTALS, 0))
     for row in rows.records:
         deletes = bool(rows.value(row, ids.MANIFEST_CONTENT))
         counts = [
@@ -211,6 +211,6 @@ def _has_totals(rows: lists.Records, snapshot: Snapshot) -> bool:
         ]
         if None in counts:
             return False
-        found[_TOTALS[deletes]] += counts[0] + counts[1]
-        found[_TOTALS[2]] += 0 if deletes else counts[2] + counts[3]
-    return all(snapshot.summary.get(name) == str(found[name]) for name in _TOTALS)
+        totals[_TOTALS[deletes]] += counts[0] + counts[1]
+        totals[_TOTALS[2]] += 0 if deletes else counts[2] + counts[3]
+    return all(snapshot.summary.get(name) == str(totals[name]) for name in _TOTALS)

@@ -169,12 +169,12 @@ class MainRepair:
         source = read_manifest(self.files, manifest.path)
         writer = ManifestWriter(source, base, manifest.spec_id, manifest.content)
         kept = list[tuple[int, Mapping[int, Any]]]()
-        found = defaultdict[str, list[FileFault]](list)
+        faults_by_path = defaultdict[str, list[FileFault]](list)
         for fault in faults:
-            found[fault.path].append(fault)
+            faults_by_path[fault.path].append(fault)
         entries = writer.entries(manifest, source)
         for place, (entry, values) in enumerate(zip(entries, writer.data_files(entries), strict=True)):
-            of_file = found.get(values[ids.FILE_PATH], [])
+            of_file = faults_by_path.get(values[ids.FILE_PATH], [])
             size = self._lengths.get(values[ids.FILE_PATH])
             lost = next((fault for fault in of_file if fault.kind in LOST), None) if size is None else None
             if lost is not None and self._is_cut_or_gone(lost, values[ids.FILE_SIZE]):
@@ -190,7 +190,9 @@ class MainRepair:
             elif not lost:
                 self._leave(of_file, "its footer does not prove what would be right")
             kept.append((one.content, right))
-        actions += [RepairAction(RepairKind.CORRECT, manifest.path, fault.detail) for fault in found[manifest.path]]
+        actions += [
+            RepairAction(RepairKind.CORRECT, manifest.path, fault.detail) for fault in faults_by_path[manifest.path]
+        ]
         self.actions += actions
         self._count(kept)
         return writer, entries

@@ -126,8 +126,8 @@ class _Tally:
         if not is_ordered(self.kind):
             return
         plain = _plain(array, self.kind)
-        found = pc.min_max(plain).as_py()
-        known = [end for end in (found["min"], found["max"]) if end is not None and end == end]  # noqa: PLR0124 - NaN
+        extremes = pc.min_max(plain).as_py()
+        known = [end for end in (extremes["min"], extremes["max"]) if end is not None and end == end]  # noqa: PLR0124 - NaN
         self.ends = [pick([*self.ends, *map(_number, known)]) for pick in (min, max)] if self.ends or known else []
         if self.sampled and len(self.sample) < _SAMPLE:
             self.sample |= {_number(v) for v in plain.unique()[:_SAMPLE].to_pylist() if v is not None and v == v}  # noqa: PLR0124

@@ -103,7 +103,7 @@ class _Round:
         metadata, files = self.metadata, self.search.files
         named = self._named
         known = {name for chunk in reached(files, metadata) for name in with_key(chunk, files.canonical)["key"]}
-        found = []
+        found_rows = []
         with WorkerThreads(_CONCURRENCY) as pool:
             owned = list(pool.map(self._read_entry, (ones[0] for ones in named.values())))
             planned = {name: path for name, path in self._with_keys(self.waiting.paths) if name not in known}
@@ -114,12 +114,12 @@ class _Round:
             rows = list(pool.map(self._read_file, others))
         for (path, entries), matching in zip(named.items(), owned, strict=True):
             if matching:
-                found.append(self._found(path, entries, matching))
-        found += self._manifests_with_bounds()
+                found_rows.append(self._found(path, entries, matching))
+        found_rows += self._manifests_with_bounds()
         for path, matching in zip(others, rows, strict=True):
             if matching:
                 place = RowPlace.WAITING_DELETION if path in waiting else RowPlace.ORPHAN
-                found.append(self._found_elsewhere(path, matching, place, lost.get(path)))
+                found_rows.append(self._found_elsewhere(path, matching, place, lost.get(path)))
         counts = self.search.counts
         searched = tuple(counts[path][0] for path in sorted((*named, *others)) if path in counts)
         first, *earlier = (predicate for predicate, _ in self._predicates)
@@ -132,7 +132,7 @@ class _Round:
             tuple(predicate.columns for predicate in earlier),
             tuple(self._places[0]),
             searched,
-            tuple(sorted(found, key=lambda one: one.path)),
+            tuple(sorted(found_rows, key=lambda one: one.path)),
             dict(sorted(self._unread.items())) | dict.fromkeys(self._places[1], "not listed"),
         )
 
@@ -285,7 +285,7 @@ class _Round:
 
     def _read_list(self, path: str) -> int:
         """Return the number of manifests of whose partitions a manifest list keeps matching values."""
-        listed, found = read_list(self.search.files, path, self.metadata.format_version), 0
+        listed, matches = read_list(self.search.files, path, self.metadata.format_version), 0
         specs = {spec.spec_id: spec.fields for spec in self.metadata.specs}
         for row in listed.records:
             fields = specs.get(listed.value(row, ids.MANIFEST_SPEC_ID), ())
@@ -294,8 +294,8 @@ class _Round:
                 {field.source_id: kept.get(end) for field, kept in pairs if field.transform == "identity"}
                 for end in ("lower_bound", "upper_bound")
             )
-            found += self._match(path, listed.value(row, ids.MANIFEST_PATH), lower, upper, {})
-        return found
+            matches += self._match(path, listed.value(row, ids.MANIFEST_PATH), lower, upper, {})
+        return matches
 
     def _count(self, one: FileSlice, constants: Mapping[int, Any], keys: frozenset[int] | None) -> int:
         if one.path in (counts := self.search.counts):

@@ -59,11 +59,11 @@ def trend(
     ref = caller.table(table).ref if table is not None else None
     since, step = steps_since(runtime.clock.now(), hours)
     views, query = runtime.store.views, RunQuery(ref, catalog)
-    found = caller.cached_briefly(
+    totals = caller.cached_briefly(
         "trend", *(since, step, ref, catalog), work=lambda: views.trend(caller.visibility, since, step, query)
     )
-    sums = [models.TrendStepSums(at=p.at, pool=p.pool, saved=models.Saved(**asdict(p.saved))) for p in found.points]
-    days = [models.HealthDay(**asdict(point)) for point in found.health]
+    sums = [models.TrendStepSums(at=p.at, pool=p.pool, saved=models.Saved(**asdict(p.saved))) for p in totals.points]
+    days = [models.HealthDay(**asdict(point)) for point in totals.health]
     return models.Trend(since=since, step=step, points=sums, health=days)
 
 

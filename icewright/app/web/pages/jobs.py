@@ -92,7 +92,7 @@ def _list_context(caller: Caller) -> dict[str, Any]:
         "trigger": params.text("trigger"),
         "range": chosen,
     }
-    found = api.jobs.jobs(
+    page = api.jobs.jobs(
         caller,
         table=query["table"],
         search=query["search"],
@@ -104,8 +104,8 @@ def _list_context(caller: Caller) -> dict[str, Any]:
         limit=PAGE,
         cursor=params.text("cursor"),
     )
-    pages = pager(PATH, query, params, len(found.items), found.next, None)
-    return {"listing": found, "query": query, "filtered": any(query.values()), "pager": pages}
+    pages = pager(PATH, query, params, len(page.items), page.next, None)
+    return {"listing": page, "query": query, "filtered": any(query.values()), "pager": pages}
 
 
 @router.get("/jobs/{job_id:segment}")
