@@ -308,10 +308,14 @@ class Storage(Protocol):
     def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
         """Return the same of many folders at once, by each of them: at less cost where folders lie in the same ones."""
 
-    def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
+    def delete(
+        self, paths: Sequence[str], concurrency: int, found: Mapping[str, FileStat | None] | None = None
+    ) -> DeleteReport:
         """Delete files; one that is missing already counts as deleted.
 
-        A path that storage cannot address exactly as spelt is a failure: no other file is deleted in its place.
+        A path that storage cannot address exactly as spelt is a failure: no other file is deleted in its place. So is
+        one of `found`, as files were looked at, that is another file by now. Object stores, in which a look takes as
+        long as a deletion, look before second attempts alone.
         """
 
     def tidy(self, paths: Sequence[str], stop: str) -> None:

@@ -46,9 +46,9 @@ class Bucket:
         assert concurrency == 3
         return {path: self.objects.get(path) for path in paths if path not in self.nameless}
 
-    def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
+    def delete(self, paths: Sequence[str], concurrency: int, found: Mapping[str, FileStat | None]) -> DeleteReport:
         """Delete what is not locked."""
-        assert concurrency == 3
+        assert (concurrency, {path: found[path] for path in paths}) == (3, {path: self.objects[path] for path in paths})
         self.asked += paths
         failures = {path: "locked" for path in paths if path in self.locked}
         for path in set(paths) - failures.keys():
@@ -259,11 +259,11 @@ def test_a_proof_does_not_last_while_storage_deletes_slowly(monkeypatch: pytest.
     world, proof, sizes = World(), Proof(), list[int]()
     real, lasts = world.files.delete, [module.PROOF_LASTS / 2, module.PROOF_LASTS]
 
-    def delete(paths: Sequence[str], concurrency: int) -> DeleteReport:
+    def delete(paths: Sequence[str], concurrency: int, found: Mapping[str, FileStat | None]) -> DeleteReport:
         world.clock.time += lasts.pop(0) if lasts else timedelta(0)
         proof.stays = {} if lasts else {DATA[3]: LIVE}
         sizes.append(len(paths))
-        return real(paths, concurrency)
+        return real(paths, concurrency, found)
 
     world.files.delete = delete  # type: ignore[method-assign]
     done = world.carry_out(planned(*DATA), proof)

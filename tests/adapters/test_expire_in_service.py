@@ -90,7 +90,7 @@ class Storage(TableFiles):
             files = pl.DataFrame({"path": CONTENT[manifest.path]}).with_columns(bytes=pl.lit(1, pl.Int64), content=0)
             yield from files.with_columns(format=pl.lit("PARQUET"), manifest=row).to_arrow().to_batches()
 
-    def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
+    def delete(self, paths: Sequence[str], concurrency: int, _found: object) -> DeleteReport:
         """Delete all."""
         assert concurrency == 3
         for path in paths:

@@ -169,6 +169,18 @@ def test_deleting(tmp_path: Path) -> None:
     assert {p.name for p in tmp_path.iterdir()} == {"kept", "folder"}
 
 
+def test_deleting_what_was_written_anew_since_it_was_looked_at(tmp_path: Path) -> None:
+    """A file of many is looked at once more right before its deletion."""
+    paths = [f"file://{tmp_path}/{name}" for name in ("one", "two")]
+    for path in paths:
+        STORAGE.write(path, b"old")
+    found = STORAGE.stat([*paths, f"{paths[0]}-missing"], 2)
+    STORAGE.write(paths[1], b"anew")
+    report = STORAGE.delete([*found], 2, found)
+    assert report.failures == {paths[1]: "another file bears the name now"}
+    assert [path.name for path in tmp_path.iterdir()] == ["two"]
+
+
 def test_deleting_what_lies_elsewhere(tmp_path: Path) -> None:
     """A path that this storage does not know is a failure like others: what was deleted beside it is still told."""
     (tmp_path / "one").touch()

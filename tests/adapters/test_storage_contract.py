@@ -257,3 +257,23 @@ def test_files_of_which_the_reply_to_their_deletion_says_nothing(s3: Mapping[str
         assert place.listed().keys() == {*others, paths[0]}
         proxy.faults.append(Fault("(HEAD|GET) ", times=100, status=403))
         assert place.storage.delete(others[:2], 4).failures.keys() == {*others[:2]}
+
+
+@pytest.mark.parametrize("status", [200, 403])
+@pytest.mark.parametrize("count", [3, 40])
+def test_a_name_that_is_written_anew_between_two_attempts(s3: Mapping[str, str], status: int, count: int) -> None:
+    """A store that fails, or says nothing, has deleted all the same: a file of today is not the one that was to go."""
+    with faulty_proxy(s3["s3.endpoint"]) as proxy:
+        buckets = Buckets({"lake": ["s3://lake/"]}, {"lake": {**s3, "s3.endpoint": proxy.address}})
+        place = Place(Storages(LocalStorage(), buckets), f"s3://lake/anew/{status}{count}")
+        paths = place.write(*(f"data/{n:02}" for n in range(count)))
+        found = place.storage.stat(paths, 4)
+
+        def write_anew() -> None:
+            place.write("data/01", content=b"anew")
+
+        reply = b"<DeleteResult><Deleted><Key>silent/x</Key></Deleted></DeleteResult>" if status == 200 else b""
+        proxy.faults.append(Fault("POST ", forward=True, status=status, body=reply, act=write_anew))
+        report = place.storage.delete(paths, 4, found)
+    assert ([*place.listed()], [*report.failures]) == ([paths[1]], [paths[1]])
+    assert "another file bears the name now" in report.failures[paths[1]]

@@ -111,7 +111,9 @@ class FactFiles:
         """Not by the flow."""
         self._never()
 
-    def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
+    def delete(
+        self, paths: Sequence[str], concurrency: int, found: Mapping[str, FileStat | None] | None = None
+    ) -> DeleteReport:
         """Not by the flow."""
         self._never()
 

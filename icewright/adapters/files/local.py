@@ -16,12 +16,13 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from icewright.adapters.files.storage import LISTED, displayed, listed, parts, time_by_probe
+from icewright.adapters.files.storage import LISTED, REPLACED, displayed, listed, parts, time_by_probe
 from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import (
     AccessDenied,
     FileMissing,
     FolderMissing,
+    IcewrightError,
     MetadataUnreadable,
     StorageUnavailable,
     UnsupportedTable,
@@ -126,9 +127,12 @@ class LocalStorage:
 
         return {folder: followed(os.path.normpath(_local(folder))).rstrip("/") + "/" for folder in folders}
 
-    def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
+    def delete(
+        self, paths: Sequence[str], concurrency: int, found: Mapping[str, FileStat | None] | None = None
+    ) -> DeleteReport:
         """Delete files, with Hadoop's checksum files next to them."""
-        reasons = _for_each(_delete_file, paths, concurrency)
+        known = found or {}
+        reasons = _for_each(lambda path: _delete_file(path, known.get(path)), paths, concurrency)
         failures = {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}
         return DeleteReport(tuple(p for p in paths if p not in failures), failures)
 
@@ -212,16 +216,18 @@ def _for_each(work: Callable[[str], Result], paths: Sequence[str], concurrency: 
     return results
 
 
-def _delete_file(path: str) -> str | None:
-    """Delete a file; return why it could not be deleted, or None."""
+def _delete_file(path: str, known: FileStat | None) -> str | None:
+    """Delete a file, if it is the known one still; return why it could not be deleted, or None."""
     progress()  # file by file: one call may hang in the kernel, and the files after it are not deleted any more then
     try:
+        if known is not None and _stat(path) not in (known, None):
+            return REPLACED
         file = _local(path)
         folder, name = os.path.split(file)
         for victim in (file, f"{folder}/.{name}.crc"):
             with suppress(FileNotFoundError):
                 os.unlink(victim)  # noqa: PTH108 - as above
-    except (OSError, ValueError, UnsupportedTable) as error:  # ValueError: what no file system takes for a name
+    except (OSError, ValueError, IcewrightError) as error:  # ValueError: what no file system takes for a name
         return getattr(error, "strerror", None) or str(error)
     return None
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import obstore
 import pyarrow as pa
@@ -17,7 +18,7 @@ from obstore.store import ObjectStore
 
 from icewright.adapters.files.object_listing import PAGE, ObjectListing
 from icewright.adapters.files.object_stores import store_of
-from icewright.adapters.files.storage import UNNAMEABLE, CredentialSource, displayed, parts, time_by_probe
+from icewright.adapters.files.storage import REPLACED, UNNAMEABLE, CredentialSource, displayed, parts, time_by_probe
 from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import (
     AccessDenied,
@@ -157,20 +158,22 @@ class ObjectStorage:
         """Return each folder as it is: object stores have no links."""
         return {folder: folder for folder in folders}
 
-    def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
+    def delete(
+        self, paths: Sequence[str], concurrency: int, found: Mapping[str, FileStat | None] | None = None
+    ) -> DeleteReport:
         """Delete objects, a thousand by one request; of a request that fails each object is tried by itself.
 
         A reply may say nothing of an object: those that a listing then shows, or does not come to, are looked for.
         """
         failures = {path: f"{why}: {_BY_HAND}" for path in paths if (why := _fault(path)) is not None}
-        named = sorted(path for path in paths if path not in failures)
+        named, known = sorted(path for path in paths if path not in failures), found or {}
         pages = [named[i : i + PAGE] for i in range(0, len(named), PAGE)]
         with WorkerThreads(max(1, concurrency)) as pool:
             unproved: list[str] = []
-            for failed, unseen in pool.map(self._delete_page, pages):
+            for failed, unseen in pool.map(lambda page: self._delete_page(page, known), pages):
                 failures |= failed
                 unproved += unseen
-            for retry in (self._one_by_one, lambda left: dict.fromkeys(left, _STILL_THERE)):
+            for retry in (partial(self._one_by_one, known=known), lambda left: dict.fromkeys(left, _STILL_THERE)):
                 try:
                     stats = list(pool.map(self._head, map(self._key, unproved)))
                 except IcewrightError as error:
@@ -181,23 +184,33 @@ class ObjectStorage:
                 unproved = [path for path in unproved if path not in failures]
         return DeleteReport(tuple(p for p in paths if p not in failures), failures)
 
-    def _delete_page(self, paths: Sequence[str]) -> tuple[Mapping[str, str], Sequence[str]]:
+    def _delete_page(
+        self, paths: Sequence[str], known: Mapping[str, FileStat | None]
+    ) -> tuple[Mapping[str, str], Sequence[str]]:
         """Delete objects by one request; return by path why some stay, and of which it is not known whether they do."""
         keys = [self._key(path) for path in paths]
         if len(keys) > 1 and not self._delete_keys(keys):
             listed, passed = self._listed_stats(keys)
             return {}, [path for n, path in enumerate(paths) if n >= passed or keys[n] in listed]
-        failures = self._one_by_one(paths)
+        failures = self._one_by_one(paths, known if len(keys) > 1 else {})
         return failures, [path for path in paths if path not in failures]
 
-    def _one_by_one(self, paths: Sequence[str]) -> dict[str, str]:
+    def _one_by_one(self, paths: Sequence[str], known: Mapping[str, FileStat | None]) -> dict[str, str]:
+        """Delete objects one by one, those that are the known ones still; return by path why some stay."""
         failures: dict[str, str] = {}
         for n, path in enumerate(paths):
-            if why := self._delete_keys(self._key(path)):
+            if why := self._changed(path, known.get(path)) or self._delete_keys(self._key(path)):
                 failures[path] = why
                 if _RETRIED_IN_VAIN.search(why):  # no thousand requests where one is too many
                     return failures | dict.fromkeys(paths[n:], why)
         return failures
+
+    def _changed(self, path: str, known: FileStat | None) -> str:
+        """Return why an object is not known to be the one that was looked at; blank where it is, or is gone."""
+        try:
+            return REPLACED if known is not None and self._head(self._key(path)) not in (known, None) else ""
+        except IcewrightError as error:
+            return str(error)
 
     def _delete_keys(self, keys: str | Sequence[str]) -> str:
         """Delete one object or several by one request; return the error, blank if there is none or no such object."""

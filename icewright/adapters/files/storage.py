@@ -19,6 +19,7 @@ from icewright.ports.work import current_catalog, progress
 _PART = 16 << 20  # bytes of a file that are in memory while it is copied
 _NOT_ALLOWED = "outside of the environment that the catalogs declare"
 LISTED = pa.schema([("path", pa.string()), ("bytes", pa.int64()), ("modified", pa.timestamp("us", "UTC"))])
+REPLACED = "another file bears the name now"
 # in a key of an object store: an empty part, which a slash at either end makes too, `.` or `..`; a control character
 UNNAMEABLE = r"(?:^|/)\.{0,2}(?:/|$)|[\x00-\x1f\x7f]"
 
@@ -146,13 +147,15 @@ class Storages:
         resolved.update(self.local.canonicals([folder for folder in resolved if local_path(folder) is not None]))
         return resolved
 
-    def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
+    def delete(
+        self, paths: Sequence[str], concurrency: int, found: Mapping[str, FileStat | None] | None = None
+    ) -> DeleteReport:
         """Delete files, those of one storage together and in their order."""
         deleted: list[str] = []
         resolve = cache(self.local.canonical)
         failures = {path: f"{_NOT_ALLOWED}: it is kept" for path in paths if not self._inside(path, resolve)}
         for storage, own in self._by_storage([path for path in paths if path not in failures], failures):
-            report = storage.delete(own, concurrency)
+            report = storage.delete(own, concurrency, found)
             deleted += report.deleted
             failures |= report.failures
         return DeleteReport(tuple(deleted), failures)

@@ -131,8 +131,10 @@ class IcebergFiles:
     def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
         return self.storage.canonicals(folders)
 
-    def delete(self, paths: Sequence[str], concurrency: int) -> DeleteReport:
-        return self.storage.delete(paths, concurrency)
+    def delete(
+        self, paths: Sequence[str], concurrency: int, found: Mapping[str, FileStat | None] | None = None
+    ) -> DeleteReport:
+        return self.storage.delete(paths, concurrency, found)
 
     def tidy(self, paths: Sequence[str], stop: str) -> None:
         self.storage.tidy(paths, stop)

@@ -197,7 +197,7 @@ class Deletion:
             started = self.clock.now()
             some, left = left[:size], left[size:]
             progress.tried.update(f.path for f in some)
-            failures |= self.files.delete([f.path for f in some], concurrency).failures
+            failures |= self.files.delete([f.path for f in some], concurrency, stats).failures
             if (now := self.clock.now()) - began > PROOF_LASTS:
                 break
             size = BATCH if now - started <= _QUICK else _FIRST
