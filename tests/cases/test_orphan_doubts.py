@@ -9,7 +9,7 @@ import pytest
 
 from icewright.core.policy import Operation
 from icewright.core.runs import OperationState
-from tests.cases.workspace import EXPIRE, MANIFESTS, ORPHANS, Workspace, edit
+from tests.cases.workspace import EXPIRE, MANIFESTS, NAME, ORPHANS, SCHEMA, Workspace, edit
 
 FOREIGN = (
     *("_delta_log/00000.json", "data/delta/_delta_log/0.json", "data/.hoodie/x", "a.lance/_versions/1.manifest"),
@@ -61,6 +61,15 @@ def test_the_share_of_orphans(workspace: Workspace) -> None:
     workspace.refused(ORPHANS, f"{live + 1} of {2 * live + 1} files", "max_delete_ratio", "--dry-run")
     workspace.plant(folder, "data/0.parquet", days=0)
     workspace.removes(p for p in orphans if p.name != "0.parquet")
+
+
+@pytest.mark.cases(70)
+def test_a_table_that_nobody_has_committed_to(workspace: Workspace) -> None:
+    """What its first writer left goes as of any table; no snapshot reaches a file, and the metadata file stays."""
+    table = workspace.icebergs["lake"].create_table(NAME, SCHEMA)
+    orphans = workspace.plant(workspace.home / "warehouse/sales/orders", "data/00000-0-lost.parquet")
+    workspace.removes(orphans)
+    assert workspace.icebergs["lake"].load_table(NAME).metadata_location == table.metadata_location
 
 
 @pytest.mark.cases(70)

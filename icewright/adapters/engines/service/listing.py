@@ -91,6 +91,8 @@ class PathHashes:
 
     def add(self, frame: pl.DataFrame) -> None:
         """Add the rows of a frame with the columns `path` and `hash`."""
+        if frame.is_empty():  # of which polars makes no numbers
+            return
         prefix = frame["path"].str.extract(_PREFIX)
         for value in prefix.unique(maintain_order=True):
             if value not in self.prefixes:
