@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -93,11 +94,16 @@ def test_a_metadata_file_that_cannot_be_read_refuses_and_can_be_adopted(
     assert workspace.run(operation).state is OperationState.COMMITTED
 
 
-def test_a_log_that_names_a_place_of_storage_that_cannot_be_listed(workspace: Workspace) -> None:
-    """A table that came from a cluster that is gone is expired as any other."""
+def test_a_log_that_names_what_cannot_be_listed(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that came from a cluster that is gone is expired as any other; a bare name is looked for on no disk."""
     workspace.table()
-    left = {"metadata-file": "hdfs://gone/wh/orders/metadata/00000-x.metadata.json", "timestamp-ms": 1}
-    edit(workspace.metadata_file(), lambda document: document.update({"metadata-log": [left]}))
+    left = [
+        {"metadata-file": f"{folder}00000-x.metadata.json", "timestamp-ms": 1}
+        for folder in ("hdfs://gone/wh/orders/metadata/", "")
+    ]
+    edit(workspace.metadata_file(), lambda document: document.update({"metadata-log": left}))
+    real = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda path: pytest.fail("all disks are listed") if path == "/" else real(path))
     assert workspace.run(EXPIRE).state is OperationState.COMMITTED
 
 

@@ -309,7 +309,8 @@ def strange_metadata_beside(
     listing is not whole.
     """
     named = (metadata.metadata_location, *metadata.metadata_log)
-    folders = {metadata_folder(metadata.location, metadata.properties), *(path.rpartition("/")[0] for path in named)}
+    in_logs = (path.rpartition("/")[0] for path in named if "/" in path)  # a bare name is in no place
+    folders = {metadata_folder(metadata.location, metadata.properties), *in_logs}
     known = {_SPELLING.place(folder): folder for folder in folders}
     left = {place: folder for folder in former_folders if (place := _SPELLING.place(folder)) not in known}
     named_keys = {key(path) for path in named}
