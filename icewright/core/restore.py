@@ -97,10 +97,10 @@ def state_at(metadata: TableMetadata, history: TableHistory, moment: datetime, n
         return logged
     for cadence in Cadence:
         of_cadence = [p for p in points(metadata) if p.cadence is cadence]
-        place = bisect_right(of_cadence, moment, key=lambda point: point.time)
+        index = bisect_right(of_cadence, moment, key=lambda point: point.time)
         settled = moment <= now - LATE_COMMITS and cadence.start(moment) == moment
-        if settled and place > 0 and (place < len(of_cadence) or of_cadence[place - 1].time == moment):
-            return of_cadence[place - 1].snapshot_id
+        if settled and index > 0 and (index < len(of_cadence) or of_cadence[index - 1].time == moment):
+            return of_cadence[index - 1].snapshot_id
     return None
 
 

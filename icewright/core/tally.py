@@ -90,5 +90,5 @@ def of_catalog_failure(catalog: str) -> Mapping[Total, float]:
 
 def duration_class(seconds: float) -> str:
     """Return the class of a duration: its upper bound."""
-    place = bisect_left(DURATIONS, seconds)
-    return ENDLESS if place == len(DURATIONS) else str(DURATIONS[place])
+    index = bisect_left(DURATIONS, seconds)
+    return ENDLESS if index == len(DURATIONS) else str(DURATIONS[index])

@@ -46,7 +46,7 @@ def restoration(content: bytes, location: str, change: RemoveSnapshots) -> Resto
         for name in ("snapshots", *_STATISTICS)
     )
     log = old.get("snapshot-log", [])
-    last = max((place for place, entry in enumerate(log) if entry["snapshot-id"] in removed), default=-1)
+    last = max((index for index, entry in enumerate(log) if entry["snapshot-id"] in removed), default=-1)
     return RestoreSnapshots(
         table_uuid=old.get("table-uuid", ""),
         snapshots=snapshots,

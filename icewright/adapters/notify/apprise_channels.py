@@ -51,11 +51,11 @@ def open_channels(urls: Sequence[str]) -> dict[str, AppriseChannel]:
     """
     channels: dict[str, AppriseChannel] = {}
     faults: list[str] = []
-    for place, url in enumerate(urls):
+    for index, url in enumerate(urls):
         opened = _service(url)
         if opened is None:
             faults.append(
-                f"alerts.channels[{place}]: Apprise knows no such service, or the URL lacks something; "
+                f"alerts.channels[{index}]: Apprise knows no such service, or the URL lacks something; "
                 "https://github.com/caronc/apprise/wiki says how the URL of each service is written"
             )
             continue

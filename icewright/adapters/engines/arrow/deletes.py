@@ -49,14 +49,14 @@ class Puffin:
 
 def puffin_file(blobs: Iterable[tuple[bytes, Mapping[str, Any]]]) -> Puffin:
     """Return a Puffin file of blobs, each with what the footer says of it (Puffin spec)."""
-    content, places, footer = bytearray(_PUFFIN), [], []
+    content, stored_blobs, footer = bytearray(_PUFFIN), [], []
     for blob, about in blobs:
-        places.append(Blob(len(content), len(blob)))
+        stored_blobs.append(Blob(len(content), len(blob)))
         footer.append({**about, "offset": len(content), "length": len(blob)})
         content += blob
     payload = json.dumps({"blobs": footer, "properties": {"created-by": "Icewright"}}).encode()
     end = _PUFFIN + payload + struct.pack("<I", len(payload)) + bytes(4) + _PUFFIN
-    return Puffin(bytes(content) + end, tuple(places), len(end))
+    return Puffin(bytes(content) + end, tuple(stored_blobs), len(end))
 
 
 def vector_file(vectors: Mapping[str, BitMap64]) -> Puffin:
@@ -66,8 +66,8 @@ def vector_file(vectors: Mapping[str, BitMap64]) -> Puffin:
 
 def _about(path: str, positions: BitMap64) -> Mapping[str, Any]:
     properties = {"referenced-data-file": path, "cardinality": str(len(positions))}
-    place = {"fields": [ROW_POSITION], "snapshot-id": -1, "sequence-number": -1}
-    return {"type": "deletion-vector-v1", **place, "properties": properties}
+    unknown_ids = {"fields": [ROW_POSITION], "snapshot-id": -1, "sequence-number": -1}
+    return {"type": "deletion-vector-v1", **unknown_ids, "properties": properties}
 
 
 def vector_blob(positions: BitMap64) -> bytes:

@@ -150,7 +150,7 @@ def find_keys(
     hashes: pl.Series,
     seed: int,
 ) -> tuple[pl.Series, pl.Series]:
-    """Return the numbers of the rows whose keys are among `keys`, and the first place of each there.
+    """Return the numbers of the rows whose keys are among `keys`, and the first index of each in `keys`.
 
     `columns` are by field id. `keys` are sorted by their hashes, and those of one hash are equal.
     """

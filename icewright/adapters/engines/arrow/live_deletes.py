@@ -103,19 +103,18 @@ class LiveFiles:
         return [file for manifest in manifests for file in self._deletes[manifest.path]]
 
     def data(
-        self, listed: Sequence[ManifestFile], key_ids: frozenset[int], before: int, places: frozenset[Partition] | None
+        self, listed: Sequence[ManifestFile], key_ids: frozenset[int], before: int, only: frozenset[Partition] | None
     ) -> list[LiveData]:
         """Return the live data files of sequence numbers below `before`, with the bounds of the columns `key_ids`.
 
-        With `places`, those of these partitions alone; all three are the same in each call.
+        With `only`, those of these partitions. Every call must have the same last three arguments.
         """
         manifests = [m for m in with_live_content(listed, ManifestContent.DATA) if m.min_sequence_number < before]
         for manifest in (m for m in manifests if m.path not in self._data):
             self._data[manifest.path] = [
                 _data(manifest, key_ids, *file)
                 for file in self._read(manifest, listed)
-                if (file[0].sequence or 0) < before
-                and (places is None or (manifest.spec_id, file[0].partition) in places)
+                if (file[0].sequence or 0) < before and (only is None or (manifest.spec_id, file[0].partition) in only)
             ]
         return [file for manifest in manifests for file in self._data[manifest.path]]
 
@@ -167,9 +166,9 @@ def _data(
     )
     bounds = {number: (lower.get(number), upper.get(number), nulls.get(number)) for number in key_ids}
     plain = record[ids.FILE_FORMAT].upper() == "PARQUET" and record.get(ids.KEY_METADATA) is None
-    place = (manifest.spec_id, entry.partition)
+    key = (manifest.spec_id, entry.partition)
     size = int(record[ids.FILE_SIZE])
-    return LiveData(record[ids.FILE_PATH], place, partition, entry.sequence or 0, entry.records, size, plain, bounds)
+    return LiveData(record[ids.FILE_PATH], key, partition, entry.sequence or 0, entry.records, size, plain, bounds)
 
 
 def _delete(manifest: ManifestFile, entry: Entry, _partition: tuple[Any, ...], record: Mapping[int, Any]) -> LiveDelete:

@@ -45,7 +45,7 @@ class BatchScan:
         lineage = (ROW_ID, LAST_UPDATED) if self.layout.has_row_ids else ()
         self.fields = (*self.layout.schema["fields"], *lineage)
         self.schema = arrow_schema(self.fields)
-        self._required = [place for place, stored in enumerate(self.schema) if not stored.nullable]
+        self._required = [index for index, stored in enumerate(self.schema) if not stored.nullable]
         self._deletes = Deletes(self.layout, self.opener, self.bin.slices)
         constants = (*self.bin.partition.values(), *(f.get("initial-default") for f in self.fields))
         self._leaves = len([*column_paths(self.fields)])
@@ -104,9 +104,9 @@ class BatchScan:
         if self.tie_seed is not None:
             batch = batch.append_column(TIE, ties(self.read, length, self.tie_seed))
         live = batch if mask is None else batch.filter(mask)
-        for place in self._required:
-            if live.column(place).null_count:
-                name = self.schema.field(place).name
+        for index in self._required:
+            if live.column(index).null_count:
+                name = self.schema.field(index).name
                 reason = f"it has nulls in column {name}, which is required, and Spark reads zeroes for them"
                 raise UnreadableFile(f"{file_slice.path}: {reason}")
         self.read += length

@@ -1,4 +1,4 @@
-"""`rewrite_data_files` with Arrow tasks on Spark's executors in the place of Spark SQL."""
+"""`rewrite_data_files` with Arrow tasks on Spark's executors instead of Spark SQL."""
 
 from __future__ import annotations
 

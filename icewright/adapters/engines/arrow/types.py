@@ -49,7 +49,7 @@ def arrow_field(field: Field) -> pa.Field:
 
 def stored_name(name: str) -> str:
     """Return the name by which files have a column: Iceberg's writers keep of it what Avro allows (AvroSchemaUtil)."""
-    return "".join(_stored(char, is_first=not place) for place, char in enumerate(name))
+    return "".join(_stored(char, is_first=not index) for index, char in enumerate(name))
 
 
 def _stored(char: str, *, is_first: bool) -> str:

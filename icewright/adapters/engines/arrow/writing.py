@@ -98,8 +98,8 @@ class Outputs:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Append rows, and close each file that has its number of rows."""
-        for _, place, sketch in self._sketches:
-            sketch.update(batch.column(place))
+        for _, index, sketch in self._sketches:
+            sketch.update(batch.column(index))
         while batch.num_rows:
             file_rows = self._file.rows if self._file is not None else 0
             is_last = len(self.entries) + 1 >= self.file_count
@@ -297,14 +297,14 @@ class _File:
 
 
 def _sketches(layout: Layout, fields: Sequence[Field]) -> list[tuple[str, int, ThetaSketch]]:
-    """Return an empty sketch for each counted column, with its id and place; none on executors that cannot hash."""
+    """Return an empty sketch for each counted column, with its id and index; none on executors that cannot hash."""
     if not layout.counted:
         return []
     try:
         from icewright.adapters.engines.arrow.theta import ThetaSketch  # noqa: PLC0415 - only where it is asked for
     except ImportError:
         return []
-    return [(str(f["id"]), place, ThetaSketch()) for place, f in enumerate(fields) if f["id"] in layout.counted]
+    return [(str(f["id"]), index, ThetaSketch()) for index, f in enumerate(fields) if f["id"] in layout.counted]
 
 
 def _longest(array: pa.Array) -> int:

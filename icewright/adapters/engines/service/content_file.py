@@ -40,8 +40,8 @@ class ContentFile:
         return tuple(self.values[ids.PARTITION].values())
 
     @property
-    def place(self) -> str:
-        """Return spec and partition to compare by, as NaN is not equal to itself, and 0.0 and -0.0 are two."""
+    def partition_key(self) -> str:
+        """Return spec and partition as text to compare by: NaN equals itself, and 0.0 differs from -0.0."""
         return repr((self.spec_id, self.partition))
 
     @property

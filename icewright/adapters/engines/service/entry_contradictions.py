@@ -17,7 +17,7 @@ from icewright.adapters.engines.service.manifest_files import DATA
 from icewright.core.integrity import FileFault, FileFaultKind
 from icewright.core.paths import canonical, split
 
-_Place = tuple[int, int, str]  # of a file: sequence number, spec, partition
+_Fixed = tuple[int, int, str]  # what never changes of a file: sequence number, spec, partition
 
 
 @dataclass
@@ -26,28 +26,29 @@ class EntryContradictions:
 
     snapshots: Mapping[str, AbstractSet[int]]  # that list a manifest, by its path
     _live_in: dict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set), init=False)
-    _data: dict[str, set[tuple[_Place, str]]] = field(default_factory=lambda: defaultdict(set), init=False)  # manifest
-    _stated: dict[int, tuple[_Place, str]] = field(default_factory=dict, init=False)  # and manifest, by file and commit
+    # with the manifest that says so: of data files by path, and of each file by its key and commit
+    _data: dict[str, set[tuple[_Fixed, str]]] = field(default_factory=lambda: defaultdict(set), init=False)
+    _stated: dict[int, tuple[_Fixed, str]] = field(default_factory=dict, init=False)
     _scoped: list[ContentFile] = field(default_factory=list, init=False)  # deletes of one data file
     _row_ids: list[tuple[int, int, ContentFile]] = field(default_factory=list, init=False)  # first, end
 
     def add(self, one: ContentFile) -> Iterator[FileFault]:
-        """Add a live entry; yield where another manifest says otherwise of the file.
+        """Add a live entry; yield faults where another manifest contradicts it.
 
         Neither sequence number nor partition of a file ever changes after the commit that added it.
         """
-        place = one.sequence, one.spec_id, repr(one.partition)
+        fixed = one.sequence, one.spec_id, repr(one.partition)
         self._live_in[one.kind, one.referenced if one.is_vector else one.path].add(one.manifest)
         if one.content == DATA:
-            self._data[one.path].add((place, one.manifest))
+            self._data[one.path].add((fixed, one.manifest))
         elif one.referenced:
             self._scoped.append(one)
         if not one.file_sequence:
             return
-        other, manifest = self._stated.setdefault(hash((*one.key, one.file_sequence)), (place, one.manifest))
+        other, manifest = self._stated.setdefault(hash((*one.key, one.file_sequence)), (fixed, one.manifest))
         for value, other_value, what, kind in (
-            (place[0], other[0], "sequence number", FileFaultKind.WRONG_SEQUENCE),
-            (place[1:], other[1:], "partition", FileFaultKind.WRONG_PARTITION),
+            (fixed[0], other[0], "sequence number", FileFaultKind.WRONG_SEQUENCE),
+            (fixed[1:], other[1:], "partition", FileFaultKind.WRONG_PARTITION),
         ):
             if value != other_value:
                 detail = f"its {what} is {value} in {one.manifest} and {other_value} in {manifest}"
@@ -78,9 +79,9 @@ class EntryContradictions:
         A data file may be removed and added again after its deletes: what no snapshot shows together is not compared.
         """
         for one in self._scoped:
-            together: dict[_Place, set[int]] = defaultdict(set)
-            for place, manifest in self._data.get(one.referenced, ()):
-                together[place] |= self.snapshots[one.manifest] & self.snapshots[manifest]
+            together: dict[_Fixed, set[int]] = defaultdict(set)
+            for fixed, manifest in self._data.get(one.referenced, ()):
+                together[fixed] |= self.snapshots[one.manifest] & self.snapshots[manifest]
             for (sequence, *partition), snapshots in together.items():
                 if snapshots and one.sequence < sequence:
                     detail = f"it has the sequence number {one.sequence}, its data file {one.referenced} has {sequence}"

@@ -99,7 +99,7 @@ class LayoutTrials:
         """Return the bytes of each partition."""
         sizes = Counter[str]()
         for one in self._data:
-            sizes[one.place] += one.bytes
+            sizes[one.partition_key] += one.bytes
         return sizes
 
     @cached_property
@@ -137,7 +137,7 @@ class LayoutTrials:
             for columns in scan.scan_columns(fields):
                 batch = pa.RecordBatch.from_arrays(columns, names=[field["name"] for field in fields])
                 frame = pl.DataFrame(pl.from_arrow(batch)).with_columns(pl.all().to_physical())
-                frames.append(frame.with_columns(pl.lit(one.place).alias("partition of")))
+                frames.append(frame.with_columns(pl.lit(one.partition_key).alias("partition of")))
         return pl.concat(frames) if frames else pl.DataFrame()
 
     def _cut(self, rows: pl.DataFrame, layout: RowLayout, sizes: FileSizes) -> pl.DataFrame:

@@ -255,7 +255,7 @@ class ManifestWriter:
 
         def key(partition: bytes) -> tuple[Any, ...]:
             stored = self.partition(partition)
-            values = [*(stored[place] for place in first), *stored]
+            values = [*(stored[index] for index in first), *stored]
             return tuple((value is not None, value if value is not None else 0) for value in values)
 
         ranks = {p: rank for rank, p in enumerate(sorted({e.partition for e in entries}, key=key))}
@@ -286,8 +286,8 @@ class ManifestWriter:
         if ids.CONTENT in names:
             record[names[ids.CONTENT]] = values.get(ids.CONTENT, 0)
         data_file = encoded(self._shape.values, record)
-        place = encoded(self._partition_schema, stored)
-        return Entry(snapshot_id, sequence, None, place, values[ids.RECORD_COUNT], data_file, ADDED)
+        encoded_partition = encoded(self._partition_schema, stored)
+        return Entry(snapshot_id, sequence, None, encoded_partition, values[ids.RECORD_COUNT], data_file, ADDED)
 
     def changed(self, entry: Entry, values: Mapping[int, Any]) -> Entry:
         """Return an entry with other values of its data file, by field id; its partition stays."""

@@ -173,19 +173,19 @@ class MainRepair:
         for fault in faults:
             faults_by_path[fault.path].append(fault)
         entries = writer.entries(manifest, source)
-        for place, (entry, values) in enumerate(zip(entries, writer.data_files(entries), strict=True)):
+        for index, (entry, values) in enumerate(zip(entries, writer.data_files(entries), strict=True)):
             of_file = faults_by_path.get(values[ids.FILE_PATH], [])
             size = self._lengths.get(values[ids.FILE_PATH])
             lost = next((fault for fault in of_file if fault.kind in LOST), None) if size is None else None
             if lost is not None and self._is_cut_or_gone(lost, values[ids.FILE_SIZE]):
-                entries[place] = replace(entry, status=DELETED, snapshot_id=snapshot_id)
+                entries[index] = replace(entry, status=DELETED, snapshot_id=snapshot_id)
                 actions.append(RepairAction(RepairKind.DROP, lost.path, lost.detail, entry.records, files=1))
                 continue
             real = values if size is None else {**values, ids.FILE_SIZE: size}
             one = ContentFile(manifest.path, manifest.spec_id, entry.status, entry.sequence or 0, real)
             right = corrected(self.files, one, types, self._specs) if of_file and not lost else values
             if right != values:
-                entries[place] = writer.changed(entry, right)
+                entries[index] = writer.changed(entry, right)
                 actions += [RepairAction(RepairKind.CORRECT, fault.path, fault.detail) for fault in of_file]
             elif not lost:
                 self._leave(of_file, "its footer does not prove what would be right")

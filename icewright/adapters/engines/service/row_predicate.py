@@ -199,9 +199,9 @@ class RowPredicate:
 
 def _paths(fields: Sequence[Field]) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yield the id of each field and of those in its structs, with the place at each level."""
-    for place, field in enumerate(fields):
-        yield field["id"], (place,)
-        yield from ((number, (place, *inner)) for number, inner in _paths(_fields_of(field)))
+    for index, field in enumerate(fields):
+        yield field["id"], (index,)
+        yield from ((number, (index, *inner)) for number, inner in _paths(_fields_of(field)))
 
 
 def _types(fields: Sequence[Field]) -> Iterator[tuple[int, pa.DataType]]:

@@ -381,7 +381,7 @@ def applies(delete: ContentFile, data: ContentFile, everywhere: Container[int]) 
     """
     if delete.content == DATA or delete.sequence < data.sequence:
         return False
-    same = delete.place == data.place
+    same = delete.partition_key == data.partition_key
     if delete.content == EQUALITY_DELETES:
         return delete.sequence > data.sequence and (same or delete.spec_id in everywhere)
     only = delete.referenced if delete.is_vector else only_data_file(delete.values)

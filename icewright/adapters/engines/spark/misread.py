@@ -100,10 +100,10 @@ class _Columns:
 
     def misread(self, footer: pq.FileMetaData, schema: pa.Schema) -> str | None:
         """Return how Spark misreads a column of the file; None when it does not, as far as the footer tells."""
-        for place, number in enumerate(self._numbers(schema)):
+        for index, number in enumerate(self._numbers(schema)):
             if number is not None and (field := self._by_id.get(number)) is not None:
-                how = _misread_type(footer, place, field["type"])
-                if how is None and number in self._required and _nulls(footer, place):
+                how = _misread_type(footer, index, field["type"])
+                if how is None and number in self._required and _nulls(footer, index):
                     how = "nulls, which it reads as zeroes, and the column is required"
                 if how is not None:
                     return f"in {field['name']} {how}"
@@ -191,8 +191,8 @@ def _units(footer: pq.FileMetaData, schema: pa.Schema, mapping: str | None, numb
         numbers = _ids(schema, mapping)
     except UnsupportedByArrow:
         numbers = [number] * footer.num_columns
-    for place, own in enumerate(numbers):
-        column = footer.schema.column(place)
+    for index, own in enumerate(numbers):
+        column = footer.schema.column(index)
         unit = json.loads(column.logical_type.to_json()).get("timeUnit")
         if own == number and column.physical_type == "INT64" and unit in _UNITS:
             yield unit
