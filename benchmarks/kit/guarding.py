@@ -8,7 +8,7 @@ import time
 import sqlalchemy as sa
 
 from benchmarks.kit.lake import Lake
-from icewright.adapters.engines.service.listing import strange_metadata_beside
+from icewright.adapters.engines.service.listing import unreferenced_metadata_beside
 from icewright.app.bootstrap import Application
 from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Registration
@@ -41,7 +41,7 @@ def _asked(app: Application, metadata: TableMetadata) -> float:
     guard = app.engines.expire.guard
     started = time.perf_counter()
     guard.around(metadata)
-    strange_metadata_beside(guard.registry.files, metadata)
+    unreferenced_metadata_beside(guard.registry.files, metadata)
     return time.perf_counter() - started
 
 

@@ -1,8 +1,8 @@
 """Recovery points: tags on the states of a table at full hours, days, weeks and months, made and retired by rule.
 
-A tag carries its own proof: its `max-ref-age-ms` is worked out from its name and its snapshot. A tag that somebody
-else made under such a name, moved or replaced has another one, and is left alone. The ages are longer than history,
-so that no expiry takes a point before its rule does.
+A tag proves that Icewright made it: its `max-ref-age-ms` is a hash of its name and its snapshot. A tag of such a name
+that somebody else made, moved or replaced has another age, and is left alone. The ages are longer than history, so that
+no expiry removes a point before its rule retires it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from icewright.core.cadence import Cadence
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableMetadata
 
 PREFIX = "icewright"
-LATE_COMMITS = timedelta(minutes=2)  # a commit may land so long after the time that its snapshot states
-_LONGEST_RUN = timedelta(minutes=15)  # what came due while the last run ended may not have been seen by it
+LATE_COMMITS = timedelta(minutes=2)  # a commit may land this long after the timestamp of its snapshot
+_LONGEST_RUN = timedelta(minutes=15)  # the last run may have missed points that became due while it ended
 # ages of 142,000 years and more, which JSON readers that know no integers still read exactly
 _LEAST_AGE_MS = 2**52
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPoint:
-    """The state of a table at a time, as a tag says it."""
+    """The state of a table at a time, which a tag keeps."""
 
     cadence: Cadence
     time: datetime
@@ -44,13 +44,13 @@ class RecoveryPoint:
 
 @dataclass(frozen=True, slots=True)
 class PointCosts:
-    """The bytes of the files that stay for recovery points alone: all else that keeps snapshots lets them go."""
+    """The bytes of the files that only recovery points keep."""
 
     bytes: int
-    alone: Mapping[int, int]  # of each of these snapshots: the bytes that no other of them needs
+    alone: Mapping[int, int]  # by snapshot of a point: the bytes that no other of these snapshots needs
 
     def of(self, point: RecoveryPoint) -> int:
-        """Return the bytes that go when the points on the snapshot of this one go."""
+        """Return the bytes that are freed when all points on the snapshot of this one are retired."""
         return self.alone.get(point.snapshot_id, 0)
 
 
@@ -86,9 +86,9 @@ def plan_points(
 
     A state that lasts over several times has one tag, named by the first of them: a table that nobody writes to gets
     no commits. Points are made for the times since the newest one; when there is none, for those since the last run,
-    which ended at `since`, or for all that the history of main still knows. So what somebody dropped does not return.
-    Once main was set back, as by a restore, points begin again with times at which it surely was.
-    A clock that ran ahead made the points of times that are to come: they go, as the table may be another then.
+    which ended at `since`, or for all that the history of main still knows. So points that somebody dropped do not
+    return. After main was set back, as by a restore, points are made again for times since then. Points of future
+    times, which a clock that ran ahead has made, are retired: the table may differ by then.
     """
     make: list[RecoveryPoint] = []
     tagged = points(metadata)
@@ -111,7 +111,7 @@ def plan_points(
             if state is None or (known and known[-1].snapshot_id == state.snapshot_id):
                 continue
             if known and state.timestamp <= known[-1].time and time < metadata.last_updated:
-                continue  # main has been set back since the last point: nobody knows whether that was before
+                continue  # main was set back since the last point, perhaps after this time
             point = RecoveryPoint(cadence, time, state.snapshot_id)
             if point.name in names:
                 taken.append(point.name)

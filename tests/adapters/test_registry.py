@@ -13,7 +13,7 @@ import pytest
 
 from icewright.adapters.engines.service import registry as module
 from icewright.adapters.engines.service.registry import TableRegistry
-from icewright.adapters.engines.service.surroundings import Other, Surroundings
+from icewright.adapters.engines.service.surroundings import OtherTable, Surroundings
 from icewright.core.errors import (
     AccessDenied,
     CatalogUnavailable,
@@ -140,7 +140,7 @@ class World:
         """Return who else is there."""
         return self.registry.around(table, spelling, self.registry.recorded(table.table_uuid))
 
-    def others(self, table: TableMetadata) -> dict[str, Other]:
+    def others(self, table: TableMetadata) -> dict[str, OtherTable]:
         """Return the others by what messages call them."""
         return {str(one): one for one in self.around(table).others}
 
@@ -153,7 +153,7 @@ def guest(
     return metadata(ref=ref, table_uuid=uuid, location=location, **{"metadata_location": where, **more})
 
 
-def folders(one: Other) -> set[str]:
+def folders(one: OtherTable) -> set[str]:
     """The places of another table."""
     return {place.folder for place in one.places}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from icewright.adapters.engines.service.surroundings import Other
+from icewright.adapters.engines.service.surroundings import OtherTable
 from icewright.core.errors import FileMissing, IcewrightError, MetadataUnreadable, Refused
 from icewright.core.table import TableMetadata, TableRef
 from icewright.testing.builders import LOCATION, lineage, metadata
@@ -48,7 +48,7 @@ def test_what_a_borrower_reads_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert borrowed(proving) == ([], dict.fromkeys([FREE, LIVE], why))
     loads, real = [0], proving.world.registry.metadata_of
 
-    def landed(other: Other) -> TableMetadata:
+    def landed(other: OtherTable) -> TableMetadata:
         loads[0] += 1
         first = guest(snapshots=lineage([1]))
         log = (first.metadata_location,)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from icewright.adapters.engines.service.successors import (
-    Strange,
-    StrangeFiles,
+    IdentifiedMetadata,
+    UnreferencedMetadata,
     identify,
     require_no_foreign_table,
     require_no_successor,
@@ -47,7 +47,7 @@ def file(
 
 def found(
     own: TableMetadata, files: Mapping[str, object], lost: Sequence[str] = (), adopted: Sequence[str] = ()
-) -> StrangeFiles:
+) -> IdentifiedMetadata:
     """What the files are, but the lost ones, which are read beside the log's and are not listed."""
     contents = {f"{FOLDER}{name}": one for name, one in files.items()}
 
@@ -57,7 +57,7 @@ def found(
             raise FileMissing(path)
         return content if isinstance(content, bytes) else json.dumps(content).encode()
 
-    listed = [Strange(path, None) for path in contents if path.removeprefix(FOLDER) not in lost]
+    listed = [UnreferencedMetadata(path, None) for path in contents if path.removeprefix(FOLDER) not in lost]
     return identify(own, listed, read, frozenset(adopted))
 
 
@@ -121,7 +121,7 @@ def test_nothing_is_read_where_nothing_is_strange() -> None:
     def read(path: str) -> bytes:
         raise AssertionError(path)
 
-    assert identify(OWN, [], read, frozenset()) == StrangeFiles((), (), ())
+    assert identify(OWN, [], read, frozenset()) == IdentifiedMetadata((), (), ())
 
 
 def test_a_rival_that_cannot_be_read_is_no_proof_of_a_race() -> None:
@@ -158,9 +158,9 @@ def test_whose_file_it_is(case: str) -> None:
     uuid = (document.get("table-uuid") or document.get("view-uuid") or "").lower()
     assert told.foreign == (((f"{FOLDER}s", uuid),) if whose == "foreign" else ())
     assert [one.path for one in told.successors] == ([f"{FOLDER}s"] if whose == "own" else [])
-    assert found(own, {"s": document}, adopted=["/sales/orders/metadata/s"]) == StrangeFiles((), (), ())
+    assert found(own, {"s": document}, adopted=["/sales/orders/metadata/s"]) == IdentifiedMetadata((), (), ())
     if whose == "foreign" and uuid:
-        assert found(own, {"s": document}, adopted=[uuid]) == StrangeFiles((), (), ())
+        assert found(own, {"s": document}, adopted=[uuid]) == IdentifiedMetadata((), (), ())
         with pytest.raises(
             Refused,
             match=rf"two .*/s is .*uuid {uuid}.*{ADOPT}.*\[foreign_metadata\]",
@@ -181,11 +181,11 @@ def test_what_is_no_table() -> None:
     """Debris and other documents are told from versions, and a file that has gone since is nobody's."""
     told = found(OWN, {"gone": None, "cut": b"{", "json": b"{}", "s": file(NOW_AT)})
     assert (told.debris, told.documents, told.foreign) == ((f"{FOLDER}cut",), (f"{FOLDER}json",), ())
-    assert told.among({f"{FOLDER}cut", f"{FOLDER}x"}) == StrangeFiles((), (), (f"{FOLDER}cut",))
-    assert told.among({f"{FOLDER}json"}) == StrangeFiles((), (), (), (f"{FOLDER}json",))
-    assert told.among({f"{FOLDER}s"}) == StrangeFiles((), told.successors, ())
+    assert told.among({f"{FOLDER}cut", f"{FOLDER}x"}) == IdentifiedMetadata((), (), (f"{FOLDER}cut",))
+    assert told.among({f"{FOLDER}json"}) == IdentifiedMetadata((), (), (), (f"{FOLDER}json",))
+    assert told.among({f"{FOLDER}s"}) == IdentifiedMetadata((), told.successors, ())
     foreign = found(OWN, {"s": file(uuid="other")})
-    assert (foreign.among({f"{FOLDER}s"}), foreign.among(())) == (foreign, StrangeFiles((), (), ()))
+    assert (foreign.among({f"{FOLDER}s"}), foreign.among(())) == (foreign, IdentifiedMetadata((), (), ()))
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ def test_a_commit_that_is_under_way_is_given_the_time_to_land(
     clock, loaded = FixedClock(), list[datetime]()
     landed = metadata([24, 2, 1], metadata_location=f"{FOLDER}0-s", metadata_log=(OWN.metadata_location,))
     paths = [f"{FOLDER}{number}-s" for number in range(len(modified))]
-    strange = [
-        Strange(path, None if minutes is None else NOW + timedelta(minutes=minutes))
+    unreferenced = [
+        UnreferencedMetadata(path, None if minutes is None else NOW + timedelta(minutes=minutes))
         for path, minutes in zip(paths, modified, strict=True)
     ]
 
@@ -215,12 +215,12 @@ def test_a_commit_that_is_under_way_is_given_the_time_to_land(
         loaded.append(clock.now())
         return landed if len(loaded) >= lands else OWN
 
-    def checked() -> StrangeFiles:
+    def checked() -> IdentifiedMetadata:
         content = json.dumps(file(NOW_AT)).encode()
-        return require_no_successor(OWN, strange, lambda _: content, load, clock, frozenset())
+        return require_no_successor(OWN, unreferenced, lambda _: content, load, clock, frozenset())
 
     if loads == lands:
-        assert checked().successors == tuple(strange)
+        assert checked().successors == tuple(unreferenced)
     else:
         with pytest.raises(Refused, match=rf"{paths[0]} is a newer version.*{ADOPT}.*\[successor\]"):
             checked()
@@ -237,6 +237,6 @@ def test_a_file_that_may_be_somebodys_and_cannot_be_read() -> None:
         def read(path: str, looks: Iterator[bytes] = looks) -> bytes:
             return next(looks) if path == f"{FOLDER}s" else version
 
-        strange = [Strange(f"{FOLDER}s", NOW)]
+        unreferenced = [UnreferencedMetadata(f"{FOLDER}s", NOW)]
         with pytest.raises(Refused, match=rf"compressed .*another table's.*{ADOPT}.*\[foreign_metadata\]"):
-            require_no_successor(OWN, strange, read, lambda: OWN, FixedClock(), frozenset())
+            require_no_successor(OWN, unreferenced, read, lambda: OWN, FixedClock(), frozenset())

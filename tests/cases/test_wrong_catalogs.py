@@ -15,7 +15,7 @@ from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.engines.service import deletion
 from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.registry import TableRegistry
-from icewright.adapters.engines.service.surroundings import Other
+from icewright.adapters.engines.service.surroundings import OtherTable
 from icewright.app.bootstrap import application, read_config
 from icewright.core.paths import local_path
 from icewright.core.policy import Operation
@@ -89,7 +89,7 @@ def test_a_borrower_that_commits_while_it_is_looked_at(workspace: Workspace, mon
     workspace.run(EXPIRE, name="sales.borrower", catalog="pond")
     real, commits = TableRegistry.metadata_of, iter([1, 2])
 
-    def loaded(registry: TableRegistry, other: Other) -> TableMetadata:
+    def loaded(registry: TableRegistry, other: OtherTable) -> TableMetadata:
         found = real(registry, other)
         for _ in range(next(commits, 0) % 2):
             workspace.icebergs["pond"].load_table("sales.borrower").append(ROWS)

@@ -53,8 +53,8 @@ def outside_folders(paths: pl.Series, metadata: TableMetadata, canonical: Callab
         if "/../" in f"{leads}/" or not any(f"{leads}/".startswith(place) for place in own)
     ]
     places = [_SPELLING.place(place) for place in own]
-    strange = [f for f in beyond if not any(_SPELLING.place(real[f]).within(place) for place in places)]
-    return _merged_upwards([*strange, *links_resolved({folder: real[folder] for folder in strange})])
+    outside = [f for f in beyond if not any(_SPELLING.place(real[f]).within(place) for place in places)]
+    return _merged_upwards([*outside, *links_resolved({folder: real[folder] for folder in outside})])
 
 
 def links_resolved(real: Mapping[str, str]) -> list[str]:

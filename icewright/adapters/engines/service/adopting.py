@@ -1,4 +1,4 @@
-"""Adoption: files of earlier tables, dead versions and moves that stop deletions in a table's places."""
+"""Adoption: a person declares that files which stop deletions, such as those of earlier tables, are the table's own."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from icewright.adapters.engines.service.guard import DeletionGuard
-from icewright.adapters.engines.service.listing import metadata_files, strange_metadata_beside
+from icewright.adapters.engines.service.listing import metadata_files, unreferenced_metadata_beside
 from icewright.adapters.engines.service.other_formats import markers_of_other_formats
-from icewright.adapters.engines.service.successors import Strange, StrangeFiles, identify
+from icewright.adapters.engines.service.successors import IdentifiedMetadata, UnreferencedMetadata, identify
 from icewright.adapters.engines.service.surroundings import Surroundings
 from icewright.core.errors import FolderMissing, MetadataUnreadable, Refused
 from icewright.core.paths import key
@@ -33,9 +33,9 @@ class Adopting:
         surroundings = self.guard.around(metadata, adopting=True)
         adopted = surroundings.adopted
         former_files = surroundings.former_versions, surroundings.metadata_folders
-        beside = strange_metadata_beside(self.guard.registry.files, metadata, *former_files)
-        strange = {file.path: file for file in (*self._strange(metadata), *beside)}
-        files, unreadable = self._identified(metadata, list(strange.values()), adopted)
+        beside = unreferenced_metadata_beside(self.guard.registry.files, metadata, *former_files)
+        unreferenced = {file.path: file for file in (*self._strange(metadata), *beside)}
+        files, unreadable = self._identified(metadata, list(unreferenced.values()), adopted)
         self._require_no_live_owner(metadata, files, surroundings)
         roots = metadata.roots
         places = [self.guard.registry.place(root, surroundings.spelling) for root in roots]
@@ -49,7 +49,7 @@ class Adopting:
         found = markers_of_other_formats(self.guard.registry.files, metadata)
         markers = [path for path in found if key(path) not in adopted]
         foreign = [uuid for _, uuid in files.foreign if uuid]
-        nameless = [path for path, uuid in files.foreign if not uuid]  # one word is good for one file of them
+        nameless = [path for path, uuid in files.foreign if not uuid]  # adopted one by one, as no uuid tells them apart
         earlier = [o.identity for o in former if o.registration.table_uuid or o.is_dataset]
         nameless += [
             o.registration.metadata_location for o in former if not o.registration.table_uuid and not o.is_dataset
@@ -61,22 +61,22 @@ class Adopting:
             places=tuple(root for root in roots if root not in adopted),
         )
 
-    def _strange(self, metadata: TableMetadata) -> list[Strange]:
+    def _strange(self, metadata: TableMetadata) -> list[UnreferencedMetadata]:
         named = {key(path) for path in (metadata.metadata_location, *metadata.metadata_log)}
-        strange: list[Strange] = []
+        unreferenced: list[UnreferencedMetadata] = []
         for root in metadata.roots:
-            with suppress(FolderMissing):  # of a table all of whose files lie elsewhere
+            with suppress(FolderMissing):  # all files of the table may lie elsewhere
                 for batch in self.guard.registry.files.listing(root):
                     frame = metadata_files(pl.DataFrame(pl.from_arrow(batch)))
-                    strange += [Strange(*row) for row in frame.rows() if key(row[0]) not in named]
-        return strange
+                    unreferenced += [UnreferencedMetadata(*row) for row in frame.rows() if key(row[0]) not in named]
+        return unreferenced
 
     def _identified(
-        self, metadata: TableMetadata, strange: Sequence[Strange], adopted: frozenset[str]
-    ) -> tuple[StrangeFiles, list[str]]:
+        self, metadata: TableMetadata, unreferenced: Sequence[UnreferencedMetadata], adopted: frozenset[str]
+    ) -> tuple[IdentifiedMetadata, list[str]]:
         read = self.guard.registry.files.read
         unreadable: list[str] = []
-        readable = list(strange)
+        readable = list(unreferenced)
         while True:
             try:
                 return identify(metadata, readable, read, adopted), unreadable
@@ -85,7 +85,9 @@ class Adopting:
                 unreadable.append(broken.path)
                 readable = [file for file in readable if file is not broken]
 
-    def _require_no_live_owner(self, metadata: TableMetadata, files: StrangeFiles, surroundings: Surroundings) -> None:
+    def _require_no_live_owner(
+        self, metadata: TableMetadata, files: IdentifiedMetadata, surroundings: Surroundings
+    ) -> None:
         named = [o for o in surroundings.others if o.pointer is not None and o.registration.table_uuid]
         live_tables = {o.registration.table_uuid: o for o in named}
         for path, uuid in files.foreign:
@@ -97,7 +99,7 @@ class Adopting:
                 )
 
 
-def _unreadable(metadata: TableMetadata, file: Strange, guard: DeletionGuard) -> bool:
+def _unreadable(metadata: TableMetadata, file: UnreferencedMetadata, guard: DeletionGuard) -> bool:
     try:
         identify(metadata, [file], guard.registry.files.read, frozenset())
     except MetadataUnreadable:

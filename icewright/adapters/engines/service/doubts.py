@@ -64,14 +64,14 @@ class Doubts:
             return
         path = pl.col("path")
         of_tables = path.str.to_lowercase().str.contains(_WRITTEN_BY_TABLES) & ~path.str.contains(_WRITTEN_BY_JOBS)
-        strange = orphans.filter(~of_tables | path.is_in(documents))
+        unexplained = orphans.filter(~of_tables | path.is_in(documents))
         why = "is no file that a writer of Iceberg tables leaves"
-        if strange.is_empty() and self._created is not None:
-            strange = orphans.filter(pl.col("modified") < self._created)
+        if unexplained.is_empty() and self._created is not None:
+            unexplained = orphans.filter(pl.col("modified") < self._created)
             why = f"is older than the table, which was made at {self._created:%Y-%m-%d %H:%M} UTC"
-        if strange.height:
+        if unexplained.height:
             raise Refused(
-                f"{self._metadata.ref}: {strange['path'][0]} {why}, and no metadata of the table ever named it: "
+                f"{self._metadata.ref}: {unexplained['path'][0]} {why}, and no metadata of the table ever named it: "
                 f"nothing is deleted before a person has looked (a dry run lists all) and says {self._remedy}",
                 "unnamed_files",
             )

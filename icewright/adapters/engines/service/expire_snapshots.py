@@ -16,7 +16,7 @@ import polars as pl
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Deletion, DeletionResult
 from icewright.adapters.engines.service.guard import DeletionGuard
-from icewright.adapters.engines.service.listing import strange_metadata_beside
+from icewright.adapters.engines.service.listing import unreferenced_metadata_beside
 from icewright.adapters.engines.service.proof import TableProof
 from icewright.adapters.engines.service.replied import require_as_written
 from icewright.adapters.engines.service.successors import require_no_successor
@@ -115,11 +115,11 @@ class ExpireInService:
                 return _NO_FILES
             recorded = self.guard.recorded(base)
         surroundings = self.guard.around(base, recorded=recorded)
-        strange = strange_metadata_beside(
+        unreferenced = unreferenced_metadata_beside(
             self.deletion.files, base, surroundings.former_versions, surroundings.metadata_folders
         )
         read, clock = self.deletion.files.read, self.deletion.clock
-        require_no_successor(base, strange, read, lambda: catalog.load(base.ref), clock, surroundings.adopted)
+        require_no_successor(base, unreferenced, read, lambda: catalog.load(base.ref), clock, surroundings.adopted)
         unreachable = self.unreachable(base, ids, totals=step.check_totals)
         judgement = self.guard.judge(base, surroundings, unreachable.files, outside=step.outside, automatic=automatic)
         actions = _file_actions(judgement.files)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.engines.service.listing import has_versions, is_version, strange_metadata_beside
+from icewright.adapters.engines.service.listing import has_versions, is_version, unreferenced_metadata_beside
 from icewright.adapters.engines.service.other_formats import require_iceberg_alone
 from icewright.adapters.engines.service.registry import TableRegistry
 from icewright.adapters.engines.service.successors import identify
-from icewright.adapters.engines.service.surroundings import Other, RecordedTables, Surroundings
+from icewright.adapters.engines.service.surroundings import OtherTable, RecordedTables, Surroundings
 from icewright.core.errors import FileMissing, IcewrightError, Refused
 from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import TableMetadata, TableRef
@@ -81,7 +81,7 @@ class DeletionGuard:
             self._require_all_visible(metadata, spelling, of_store)
         surroundings = self.registry.around(metadata, spelling, of_store)
 
-        def counts(other: Other) -> bool:
+        def counts(other: OtherTable) -> bool:
             could_be_dead = other.pointer is None or other.is_dataset
             dead = could_be_dead and other.identity in surroundings.adopted
             return other.via not in self.ignoring and not dead
@@ -177,7 +177,7 @@ class DeletionGuard:
         folders = files.select(folder=pl.col("path").str.extract(r"^(.*/)[^/]*$").fill_null("")).to_series()
         allowed = self._allowed(metadata.ref, surroundings.spelling)
         reasons: dict[str, str] = {}
-        sharers: dict[str, tuple[Other, ...]] = {}
+        sharers: dict[str, tuple[OtherTable, ...]] = {}
         for folder in folders.unique():
             place = self._place(folder, surroundings)
             if not any(place.within(one) for one in allowed):
@@ -201,7 +201,7 @@ class DeletionGuard:
             )
         return Judgement(candidates, stays)
 
-    def _reached_by(self, other: Other, files: pl.DataFrame, own: TableMetadata) -> dict[str, str]:
+    def _reached_by(self, other: OtherTable, files: pl.DataFrame, own: TableMetadata) -> dict[str, str]:
         """Return those of the files that the other table reaches; all of them where nobody can tell."""
         if other.is_dataset or other.unlisted:
             reason = f"{other} may read them; if that one is gone for good, `icewright adopt {in_shell(own.ref)}`"
@@ -243,7 +243,7 @@ class DeletionGuard:
                     "registered_twice",
                 )
 
-    def _sharing(self, metadata: TableMetadata, folder: str, surroundings: Surroundings) -> Other | None:
+    def _sharing(self, metadata: TableMetadata, folder: str, surroundings: Surroundings) -> OtherTable | None:
         """Return another table whose place overlaps the folder, now or at any time."""
         own_place = self._place(folder, surroundings)
         for other in sorted(surroundings.others, key=lambda o: o.pointer is None):
@@ -256,7 +256,7 @@ class DeletionGuard:
                 return other
         return None
 
-    def has_left(self, metadata: TableMetadata, other: Other, surroundings: Surroundings) -> bool:
+    def has_left(self, metadata: TableMetadata, other: OtherTable, surroundings: Surroundings) -> bool:
         """Return whether another live table had a place in this table's places, and has none there any more."""
         own_places = [self._place(folder, surroundings) for folder in metadata.roots]
         if not any(one.may_meet(place) for one in own_places for place in other.places):
@@ -275,18 +275,18 @@ class DeletionGuard:
         """
         registry = self.registry
         with catalog_context(via):
-            strange = strange_metadata_beside(registry.files, last)
-            adopted = registry.registrations.adopted(last.table_uuid) if strange else frozenset[str]()
-            return next((one.path for one in identify(last, strange, registry.files.read, adopted).successors), "")
+            unreferenced = unreferenced_metadata_beside(registry.files, last)
+            adopted = registry.registrations.adopted(last.table_uuid) if unreferenced else frozenset[str]()
+            return next((one.path for one in identify(last, unreferenced, registry.files.read, adopted).successors), "")
 
-    def _is_deleted(self, other: Other, own: TableMetadata) -> bool:
+    def _is_deleted(self, other: OtherTable, own: TableMetadata) -> bool:
         """Return whether no version of an unnamed table is left: an unseen catalog may name it, and write new ones."""
         files, last = self.registry.files, other.registration.metadata_location
         uuid = other.registration.table_uuid
         with catalog_context(other.via):
             return not is_version(files, last, uuid) and not has_versions(files, last, uuid, own)
 
-    def _remedy(self, metadata: TableMetadata, other: Other) -> str:
+    def _remedy(self, metadata: TableMetadata, other: OtherTable) -> str:
         if other.pointer is None:
             return (
                 f"if that table is gone for good, `icewright adopt {in_shell(metadata.ref)}` lets this one have the "
@@ -316,7 +316,7 @@ class DeletionGuard:
 
 def _reason_to_keep(
     place: Place, own_index: Index[bool], surroundings: Surroundings, *, outside: bool
-) -> tuple[str, list[Other]]:
+) -> tuple[str, list[OtherTable]]:
     """Return why files of a folder stay (blank: they need not), and the tables that may reach some of them.
 
     The innermost place counts; a place that two tables share belongs to both. `own_index` says of each of the table's

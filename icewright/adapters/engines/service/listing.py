@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 
 from icewright.adapters.engines.service.reachable import Canonical, file_name, unreached, with_key
-from icewright.adapters.engines.service.successors import Strange
+from icewright.adapters.engines.service.successors import UnreferencedMetadata
 from icewright.adapters.metadata.parsing import lineage
 from icewright.core.errors import (
     AccessDenied,
@@ -173,12 +173,12 @@ class LocationListing:
         met = [(self._named.prefixes[one], reached.prefixes[other]) for one, other in both.rows()]
         return [pair for pair in met if not same(*pair)]
 
-    def strange_metadata(self, reached: PathHashes) -> list[Strange]:
+    def unreferenced_metadata(self, reached: PathHashes) -> list[UnreferencedMetadata]:
         """Return the listed metadata files that the table does not reach."""
         if not self._metadata_files:
             return []
-        strange = pl.concat(self._metadata_files).join(reached.frame(), on="hash", how="anti")
-        return [Strange(*row) for row in strange.select("path", "modified").rows()]
+        unreferenced = pl.concat(self._metadata_files).join(reached.frame(), on="hash", how="anti")
+        return [UnreferencedMetadata(*row) for row in unreferenced.select("path", "modified").rows()]
 
     def names_not_listed(
         self, reached: PathHashes, read: Callable[[], Iterable[pl.DataFrame]], files: TableFiles | None
@@ -290,14 +290,14 @@ def _noting_versions(batches: Iterable[pa.RecordBatch], written: dict[str, datet
         yield frame
 
 
-def strange_metadata_beside(
+def unreferenced_metadata_beside(
     files: TableFiles,
     metadata: TableMetadata,
     former_versions: Iterable[str] = (),
     former_folders: Iterable[str] = (),
     scanned: Iterable[str] = (),
     manifests: Iterable[str] = (),
-) -> list[Strange]:
+) -> list[UnreferencedMetadata]:
     """Return metadata files in the table's metadata folders that its log does not name and somebody may own.
 
     `former_versions` are the last ones of earlier names, wherever they lie: who dropped a name may have another for it.
@@ -339,15 +339,15 @@ def strange_metadata_beside(
     named_written = [at for path, at in written.items() if key(path) in named_keys and at is not None]
     oldest_written = min(named_written, default=None)
 
-    def newer(one: Strange) -> bool:
+    def newer(one: UnreferencedMetadata) -> bool:
         version = _version(one.path)
         later = oldest_written is None or one.modified is None or one.modified >= oldest_written
         return later or number is None or version is None or version >= number
 
     numbers = Counter(_version(path) for path in written)
-    strange = [Strange(path, at) for path, at in written.items() if key(path) not in named_keys]
-    former = [Strange(path, None) for path in former_versions if key(path) not in named_keys]
-    return [*former, *(one for one in strange if newer(one) or numbers[_version(one.path)] > 1)]
+    unreferenced = [UnreferencedMetadata(path, at) for path, at in written.items() if key(path) not in named_keys]
+    former = [UnreferencedMetadata(path, None) for path in former_versions if key(path) not in named_keys]
+    return [*former, *(one for one in unreferenced if newer(one) or numbers[_version(one.path)] > 1)]
 
 
 def is_version(files: TableFiles, path: str, table_uuid: str) -> bool:

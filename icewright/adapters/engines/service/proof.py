@@ -11,7 +11,7 @@ import polars as pl
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.deletion import Proved
 from icewright.adapters.engines.service.guard import DeletionGuard
-from icewright.adapters.engines.service.listing import strange_metadata_beside
+from icewright.adapters.engines.service.listing import unreferenced_metadata_beside
 from icewright.adapters.engines.service.replied import require_as_written
 from icewright.adapters.engines.service.successors import require_no_successor
 from icewright.core.errors import Refused, TableReplaced
@@ -67,9 +67,9 @@ class TableProof:
         if manifests is None or current != self._at:
             self._manifests = manifests = self._listed(current.snapshots)
         former = surroundings.former_versions, surroundings.metadata_folders
-        strange = strange_metadata_beside(files, current, *former, manifests=manifests["path"])
+        unreferenced = unreferenced_metadata_beside(files, current, *former, manifests=manifests["path"])
         require_no_successor(
-            current, strange, files.read, lambda: self.catalog.load(current.ref), self.clock, surroundings.adopted
+            current, unreferenced, files.read, lambda: self.catalog.load(current.ref), self.clock, surroundings.adopted
         )
         roots = self.guard.roots(current, surroundings)[0] if self.scanned else None
         free = self._unreached(current, manifests)

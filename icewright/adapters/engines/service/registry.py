@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from icewright.adapters.engines.service.replied import require_as_written
-from icewright.adapters.engines.service.surroundings import Other, RecordedTables, Surroundings
+from icewright.adapters.engines.service.surroundings import OtherTable, RecordedTables, Surroundings
 from icewright.adapters.metadata.parsing import parse
 from icewright.adapters.mounts import mount_of, mounts
 from icewright.core.breakers import storage_place
@@ -115,12 +115,12 @@ class TableRegistry:
             return tuple(self.place(folder, spelling) for folder in one.places)
 
         shown = [Registration(dataset.ref, "", "", dataset.locations) for dataset in datasets]
-        others = [Other(one, one.ref.catalog, Pointer(one.ref, ""), places(one), ()) for one in shown]
+        others = [OtherTable(one, one.ref.catalog, Pointer(one.ref, ""), places(one), ()) for one in shown]
         why = "which its catalog neither lists nor lets be read"
-        others += [Other(one, one.ref.catalog, None, places(one), (), why, unlisted=True) for one in unclear]
+        others += [OtherTable(one, one.ref.catalog, None, places(one), (), why, unlisted=True) for one in unclear]
         return replace(surroundings, others=(*surroundings.others, *others))
 
-    def metadata_of(self, other: Other) -> TableMetadata:
+    def metadata_of(self, other: OtherTable) -> TableMetadata:
         """Return the newest metadata of another table. Passes on the errors of reading it."""
         if other.pointer is None:
             location = other.registration.metadata_location
@@ -321,13 +321,13 @@ class TableRegistry:
                 own.append(one)  # the same table under an earlier name
                 continue
             via = pointers[pointer] if pointer is not None else one.ref.catalog
-            others.append(Other(one, via, pointer, places(one.places), places(one.folders), unlisted=unlisted))
+            others.append(OtherTable(one, via, pointer, places(one.places), places(one.folders), unlisted=unlisted))
         for pointer, problem in problems.items():
             unregistered = Registration(pointer.ref, "", pointer.metadata_location, ())
             for last in [one for one in registered.values() if one.ref == pointer.ref] or [unregistered]:
                 where = (table_folder(pointer.metadata_location), *last.places)
                 one = replace(last, metadata_location=pointer.metadata_location, places=where)
-                others.append(Other(one, pointers[pointer], pointer, places(where), places(one.folders), problem))
+                others.append(OtherTable(one, pointers[pointer], pointer, places(where), places(one.folders), problem))
         return Surroundings(
             places([place for one in own for place in one.places]),
             tuple(places(one.first_places) for one in own),

@@ -25,13 +25,13 @@ from icewright.adapters.engines.service.listing import (
     PathHashes,
     hashed,
     namesakes,
-    strange_metadata_beside,
+    unreferenced_metadata_beside,
 )
 from icewright.adapters.engines.service.proof import Holds, TableProof
 from icewright.adapters.engines.service.replied import require_as_written
 from icewright.adapters.engines.service.successors import (
-    Strange,
-    StrangeFiles,
+    IdentifiedMetadata,
+    UnreferencedMetadata,
     require_no_foreign_table,
     require_no_successor,
 )
@@ -163,8 +163,8 @@ class RemoveOrphansInService:
             if step.prefix_mismatch == "error":
                 require_same_prefixes(fresh, mismatches)
             former = surroundings.former_versions, surroundings.metadata_folders
-            beside = strange_metadata_beside(files, fresh, *former, roots)
-            strange = self._identified(catalog, fresh, listing.strange_metadata(reached), beside, adopted)
+            beside = unreferenced_metadata_beside(files, fresh, *former, roots)
+            identified = self._identified(catalog, fresh, listing.unreferenced_metadata(reached), beside, adopted)
             notes += [f"files under {one} stay: the table names them under {other}" for one, other in mismatches]
             orphan_count, chunks, stays = 0, [_NO_ORPHANS], dict[str, str]()
             read_again = partial(sets.reached, files, fresh, manifests)
@@ -172,7 +172,7 @@ class RemoveOrphansInService:
             for judgement in judge_orphans(self.guard, base, surroundings, listing.orphans(reached), names, roots):
                 stays |= judgement.stays
                 if doubts is not None:
-                    doubts.check_files(judgement.files, strange.documents)
+                    doubts.check_files(judgement.files, identified.documents)
                 chunks.append(judgement.files.head(step.max_files - sum(frame.height for frame in chunks)))
                 orphan_count += judgement.files.height
         if doubts is not None:
@@ -182,7 +182,7 @@ class RemoveOrphansInService:
         notes += Judgement(_NO_ORPHANS, stays).notes()
         notes += [f"{root} is not scanned: there is no such folder" for root in listing.missing]
         notes += [f"{orphan_count - len(rows)} more orphans wait for the next run"] if orphan_count > len(rows) else []
-        notes += _notes_on_names(strange, invalid_names)
+        notes += _notes_on_names(identified, invalid_names)
         compared = sets.ComparedManifests.of(fresh.snapshots, manifests)
         orphans = tuple(FileAction(path, size, kind_of(path), modified) for path, size, modified in rows)
         return OrphanScan(begun, listing.files, orphan_count, orphans, tuple(notes), compared)
@@ -191,18 +191,18 @@ class RemoveOrphansInService:
         self,
         catalog: Catalog,
         fresh: TableMetadata,
-        listed: Sequence[Strange],
-        beside: Sequence[Strange],
+        listed: Sequence[UnreferencedMetadata],
+        beside: Sequence[UnreferencedMetadata],
         adopted: frozenset[str],
-    ) -> StrangeFiles:
+    ) -> IdentifiedMetadata:
         """Return what the listed metadata files are that the table does not reach.
 
         Raises `Refused` if another table left one of them, or another writer of this table, who may also have left one
         `beside`, in a folder that was not listed.
         """
         read, clock = self.deletion.files.read, self.deletion.clock
-        strange, load = [*listed, *beside], lambda: catalog.load(fresh.ref)
-        versions = require_no_successor(fresh, strange, read, load, clock, adopted).among(
+        unreferenced, load = [*listed, *beside], lambda: catalog.load(fresh.ref)
+        versions = require_no_successor(fresh, unreferenced, read, load, clock, adopted).among(
             {file.path for file in listed}
         )
         require_no_foreign_table(fresh, versions)
@@ -312,11 +312,11 @@ def _summary(orphan_count: int, deleted: DeletionResult, step: RemoveOrphans, *,
     return f"{'would remove' if dry_run else 'removed'} {count(removed, 'orphan file')}{waiting}"
 
 
-def _notes_on_names(strange: StrangeFiles, invalid_names: Sequence[str]) -> Iterator[str]:
+def _notes_on_names(identified: IdentifiedMetadata, invalid_names: Sequence[str]) -> Iterator[str]:
     """Yield notes on files that are named like metadata and are none, and on keys that no file of a table can have."""
-    for path in strange.debris:
+    for path in identified.debris:
         yield f"{path} is no metadata (empty, or cut); it goes when it is old enough"
-    for path in strange.documents:
+    for path in identified.documents:
         yield f"{path} is no metadata of a table, but JSON of something else"
     for name in invalid_names[:_SHOWN]:
         yield f"{name} is left alone: no file of a table can have such a name"

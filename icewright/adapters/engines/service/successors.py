@@ -1,4 +1,4 @@
-"""Metadata files that a table does not reach: another table's, another writer's of this one, or debris.
+"""Metadata files that a table does not reference: of another table, of another writer of this one, or debris.
 
 A catalog's entry may be stale: the table was registered in another catalog, which has committed since. The newer
 metadata files name the current one in their logs, and all files that they add look unreached from here.
@@ -25,44 +25,47 @@ _MAX_LOADS = 7  # at a table whose next commit may be under way: six seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Strange:
-    """A metadata file in a table's places that the table does not reach."""
+class UnreferencedMetadata:
+    """A metadata file in a table's places that the table's metadata does not name."""
 
     path: str
     modified: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
-class StrangeFiles:
-    """The strange metadata files of a table's places, classified."""
+class IdentifiedMetadata:
+    """The unreferenced metadata files of a table's places, by what they are."""
 
     foreign: tuple[tuple[str, str], ...]  # files of other tables, with their uuids
-    successors: tuple[Strange, ...]  # versions of this table by another writer
-    debris: tuple[str, ...]  # files that are no metadata: empty, or cut
-    documents: tuple[str, ...] = ()  # whole JSON of something else than a table
+    successors: tuple[UnreferencedMetadata, ...]  # versions of this table by another writer
+    debris: tuple[str, ...]  # empty or truncated files
+    documents: tuple[str, ...] = ()  # valid JSON that is no table metadata
 
-    def among(self, paths: Collection[str]) -> StrangeFiles:
-        """Return what was found among these paths."""
+    def among(self, paths: Collection[str]) -> IdentifiedMetadata:
+        """Return the files that are among these paths."""
         foreign = tuple(one for one in self.foreign if one[0] in paths)
         successors = tuple(one for one in self.successors if one.path in paths)
         debris, documents = (tuple(p for p in files if p in paths) for files in (self.debris, self.documents))
-        return StrangeFiles(foreign, successors, debris, documents)
+        return IdentifiedMetadata(foreign, successors, debris, documents)
 
 
 def identify(
-    metadata: TableMetadata, strange: Iterable[Strange], read: Callable[[str], bytes], adopted: frozenset[str]
-) -> StrangeFiles:
-    """Read and classify every strange file, without those that a person has adopted by path or uuid.
+    metadata: TableMetadata,
+    unreferenced: Iterable[UnreferencedMetadata],
+    read: Callable[[str], bytes],
+    adopted: frozenset[str],
+) -> IdentifiedMetadata:
+    """Read and classify unreferenced metadata, without files that a person has adopted by path or uuid.
 
     A successor names the current file in its log, or has the current snapshot and newer ones. Any other file that the
     current one does not come from belongs to a fork, unless it is a commit that lost a race: nothing builds on it, and
-    it was made at the time of the version that replaced its base. Raises `MetadataUnreadable` when a file may be
-    somebody's and cannot be read.
+    it was made at the time of the version that replaced its base. Raises `MetadataUnreadable` when a file cannot
+    be read and may belong to a table.
     """
-    tables: list[tuple[Strange, Lineage]] = []
+    tables: list[tuple[UnreferencedMetadata, Lineage]] = []
     debris: list[str] = []
     documents: list[str] = []
-    for file in strange:
+    for file in unreferenced:
         if key(file.path) in adopted:
             continue
         try:
@@ -75,21 +78,21 @@ def identify(
         else:
             tables.append((file, candidate))
     named = frozenset[str]() if metadata.table_uuid else _own_versions(metadata, tables, read)
-    own: list[tuple[Strange, Lineage]] = []
+    own: list[tuple[UnreferencedMetadata, Lineage]] = []
     foreign: list[tuple[str, str]] = []
     for file, candidate in tables:
         if _is_own(file, candidate, metadata, named):
             own.append((file, candidate))
         elif candidate.table_uuid not in adopted:
             foreign.append((file.path, candidate.table_uuid))
-    return StrangeFiles(tuple(foreign), tuple(_successors(metadata, own, read)), tuple(debris), tuple(documents))
+    return IdentifiedMetadata(tuple(foreign), tuple(_successors(metadata, own, read)), tuple(debris), tuple(documents))
 
 
-def _is_own(file: Strange, candidate: Lineage, metadata: TableMetadata, named: frozenset[str]) -> bool:
+def _is_own(file: UnreferencedMetadata, candidate: Lineage, metadata: TableMetadata, named: frozenset[str]) -> bool:
     """Return whether a file is a version of the table by its uuid, or by its history where it has no uuid.
 
-    A table that has a uuid now may have come to it late. One that has none is not every other that has none: its
-    versions have snapshots in common with it, or logs that lead to the `named` ones.
+    A table may have got its uuid late. Two files without a uuid are of one table only if they have snapshots in common,
+    or if the log of one leads to the `named` versions of the other.
     """
     if candidate.table_uuid:
         return candidate.table_uuid == metadata.table_uuid
@@ -100,21 +103,21 @@ def _is_own(file: Strange, candidate: Lineage, metadata: TableMetadata, named: f
 
 
 def _own_versions(
-    metadata: TableMetadata, files: Sequence[tuple[Strange, Lineage]], read: Callable[[str], bytes]
+    metadata: TableMetadata, files: Sequence[tuple[UnreferencedMetadata, Lineage]], read: Callable[[str], bytes]
 ) -> frozenset[str]:
-    """Return the keys of the current version and of those before it, as far back as logs lead."""
+    """Return the keys of the current version and of earlier ones, as far back as logs lead."""
     return frozenset(_replaced_by(metadata, files, read)) | {key(metadata.metadata_location)}
 
 
 def _successors(
-    metadata: TableMetadata, own: Sequence[tuple[Strange, Lineage]], read: Callable[[str], bytes]
-) -> list[Strange]:
+    metadata: TableMetadata, own: Sequence[tuple[UnreferencedMetadata, Lineage]], read: Callable[[str], bytes]
+) -> list[UnreferencedMetadata]:
     current = key(metadata.metadata_location)
     replaced_by = _replaced_by(metadata, own, read) if own else {}
     own_versions = replaced_by.keys() | {current}
     built_on = {key(path) for _, candidate in own for path in candidate.log}
     since = metadata.log_since or metadata.last_updated  # older files are versions that the log has dropped
-    successors: list[Strange] = []
+    successors: list[UnreferencedMetadata] = []
     for file, candidate in own:
         logged = {key(path) for path in candidate.log}
         newer = candidate.last_updated is not None and candidate.last_updated >= since
@@ -142,9 +145,9 @@ def _successors(
 
 
 def _replaced_by(
-    metadata: TableMetadata, own: Sequence[tuple[Strange, Lineage]], read: Callable[[str], bytes]
+    metadata: TableMetadata, own: Sequence[tuple[UnreferencedMetadata, Lineage]], read: Callable[[str], bytes]
 ) -> dict[str, str]:
-    """Return the location of the next version by the key of each version before it, as far back as files tell."""
+    """Return the location of the next version by the key of each earlier version, as far back as files tell."""
     logs = {key(file.path): (*candidate.log, file.path) for file, candidate in own}
     pending_logs = [(*metadata.metadata_log, metadata.metadata_location)]
     if metadata.metadata_log:  # the log of the oldest named version has the versions before it
@@ -161,13 +164,13 @@ def _replaced_by(
 
 
 def _lost_race(
-    file: Strange,
+    file: UnreferencedMetadata,
     candidate: Lineage,
     metadata: TableMetadata,
     replaced_by: Mapping[str, str],
     read: Callable[[str], bytes],
 ) -> bool:
-    """Return whether a file was made when its base was replaced, as writers look at the base right before they commit.
+    """Return whether a file was made when its base was replaced, as by a writer that lost the race to commit.
 
     Files that Icewright staged always count as such.
     """
@@ -196,25 +199,25 @@ def _read(path: str, read: Callable[[str], bytes]) -> Lineage | None:
 
 def require_no_successor(
     metadata: TableMetadata,
-    strange: Iterable[Strange],
+    unreferenced: Iterable[UnreferencedMetadata],
     read: Callable[[str], bytes],
     load: Callable[[], TableMetadata],
     clock: Clock,
     adopted: frozenset[str],
-) -> StrangeFiles:
+) -> IdentifiedMetadata:
     """Return the classified files, after giving a commit that is in flight the time to land.
 
     Raises `Refused` when another writer commits to the table, most likely through another catalog, and when a file may
     belong to another table and cannot be read.
     """
 
-    def identified(now: TableMetadata, files: Iterable[Strange]) -> StrangeFiles:
+    def identified(now: TableMetadata, files: Iterable[UnreferencedMetadata]) -> IdentifiedMetadata:
         try:
             return identify(now, files, read, adopted)
         except MetadataUnreadable as error:
             raise unreadable(metadata, error) from error
 
-    identification = identified(metadata, strange)
+    identification = identified(metadata, unreferenced)
     successors = list(identification.successors)
     for look in range(1, _MAX_LOADS + 1):
         if not successors or not _may_be_in_flight(successors, clock.now()):
@@ -231,12 +234,12 @@ def require_no_successor(
     return identification
 
 
-def _may_be_in_flight(files: Sequence[Strange], now: datetime) -> bool:
+def _may_be_in_flight(files: Sequence[UnreferencedMetadata], now: datetime) -> bool:
     """Return whether each of the files may be a commit that has not landed yet."""
     return all(file.modified is None or now - file.modified < _COMMIT for file in files)
 
 
-def require_no_foreign_table(metadata: TableMetadata, identification: StrangeFiles) -> None:
+def require_no_foreign_table(metadata: TableMetadata, identification: IdentifiedMetadata) -> None:
     """Raise `Refused` when a metadata file in the table's places is another table's."""
     for path, uuid in identification.foreign:
         raise Refused(
@@ -247,7 +250,7 @@ def require_no_foreign_table(metadata: TableMetadata, identification: StrangeFil
 
 
 def unreadable(metadata: TableMetadata, error: MetadataUnreadable) -> Refused:
-    """Return the error for an unreadable file that may be another table's: nothing is deleted beside it."""
+    """Return the error for an unreadable file that may be another table's: so nothing is deleted."""
     return Refused(
         f"{metadata.ref}: {error}: it may be another table's; if it is nobody's, "
         f"`icewright adopt {in_shell(metadata.ref)}`",

@@ -1,4 +1,4 @@
-"""A table's places and all other tables, as the registry of tables finds them."""
+"""A table's places, and all other tables with theirs, as the registry of tables knows them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from icewright.ports import Pointer, Registration
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
+class OtherTable:
     """Another table whose files may lie where this one's do."""
 
     registration: Registration
-    via: str  # the configured catalog that shows it, or showed it
-    pointer: Pointer | None  # as it is named now, without a file for other formats; None: no catalog names it any more
-    places: tuple[Place, ...]  # its own
-    folders: tuple[Place, ...]  # of others, in which files of it lie
+    via: str  # the configured catalog that lists it, or used to
+    pointer: Pointer | None  # None: no catalog names it any more; without a location: a table of another format
+    places: tuple[Place, ...]  # its own places
+    folders: tuple[Place, ...]  # folders in places of other tables, in which it has files
     problem: str = ""  # why its metadata could not be read
-    unlisted: bool = False  # its catalog is not configured any more or does not tell, so that nobody knows if it lives
+    unlisted: bool = False  # its catalog is not configured any more or does not answer: the table may still exist
 
     def __str__(self) -> str:
         if self.is_dataset:
@@ -38,7 +38,7 @@ class Other:
 
     @property
     def identity(self) -> str:
-        """Return what a person adopts to say that nobody reads the table any more, though a metastore may list it."""
+        """Return what a person adopts to declare that nobody reads the table any more."""
         if self.is_dataset:
             return str(self)
         return self.registration.table_uuid or key(self.registration.metadata_location)
@@ -54,24 +54,24 @@ class Surroundings:
     """A table's own places, and all other tables with theirs."""
 
     own: tuple[Place, ...]  # its location and write paths, those of earlier names and moves too
-    first: tuple[tuple[Place, ...], ...]  # those that it had when it was first seen, under each of its names
-    others: tuple[Other, ...]
+    first: tuple[tuple[Place, ...], ...]  # its places when it was first seen, under each of its names
+    others: tuple[OtherTable, ...]
     spelling: Spelling
     adopted: frozenset[str]  # places, files and uuids that a person has adopted for the table
     former_versions: tuple[str, ...] = ()  # the last metadata files of the table under its earlier names
-    metadata_folders: tuple[str, ...] = ()  # all that the table had, under each of its names
+    metadata_folders: tuple[str, ...] = ()  # all that the table ever had, under each of its names
 
     def had_at_first(self, place: Place) -> bool:
-        """Return whether the place lies in those that the table had when it was first seen, whatever its name."""
+        """Return whether the place lies in those that the table had when it was first seen, under each of its names."""
         return all(any(place.within(one) for one in places) for places in self.first)
 
     @cached_property
-    def having(self) -> Index[Other]:
+    def having(self) -> Index[OtherTable]:
         """Return the other tables, indexed by their own places."""
         return Index((place, other) for other in self.others for place in other.places)
 
     @cached_property
-    def using(self) -> Index[Other]:
+    def using(self) -> Index[OtherTable]:
         """Return the other tables, indexed by the folders that they use outside of their places."""
         return Index((folder, other) for other in self.others for folder in other.folders)
 

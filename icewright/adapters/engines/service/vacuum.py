@@ -180,10 +180,10 @@ class BranchVacuum:
             named = mark.named
             named.add(hashed(self.deletion.planned(table.ref, table.table_uuid), files.canonical))
             try:
-                strange = identify(base, listing.strange_metadata(named), files.read, surroundings.adopted)
+                identified = identify(base, listing.unreferenced_metadata(named), files.read, surroundings.adopted)
             except MetadataUnreadable as error:
                 raise unreadable(base, error) from error
-            require_no_foreign_table(base, strange)
+            require_no_foreign_table(base, identified)
             knobs = self.contents.knobs(base.ref, base)
             if knobs[PREFIX_MISMATCH] == "error":
                 same = partial(same_prefix, schemes=knobs[EQUAL_SCHEMES], authorities=knobs[EQUAL_AUTHORITIES])
@@ -194,7 +194,7 @@ class BranchVacuum:
             judgements = list(judge_orphans(self.guard, base, surroundings, listing.orphans(named), names, roots))
             if doubts is not None:
                 for one in judgements:
-                    doubts.check_files(one.files, strange.documents)
+                    doubts.check_files(one.files, identified.documents)
                 doubts.check_folders(read_again, files.canonical)
             orphans = tuple(
                 FileAction(path, size, kind_of(path), modified)
