@@ -46,6 +46,7 @@ def interruptible(at_end: Callable[[], None]) -> Iterator[None]:
         if not (number := wait()):
             return
         requested.set()  # PySpark may have put a handler of its own in the place of ours
+        _show_cursor()
         until = time.monotonic() + STOP_SECONDS
         while (left := until - time.monotonic()) > 0:
             if not taken:
@@ -67,9 +68,16 @@ def interruptible(at_end: Callable[[], None]) -> Iterator[None]:
                 signal.signal(_WAKE, previous)
             else:
                 sys.stdout.flush()
+                _show_cursor()
                 if taken == signal.SIGTERM:
                     signal.raise_signal(signal.SIGTERM)
                 os._exit(INTERRUPTED)  # without a wait for threads that hang
+
+
+def _show_cursor() -> None:
+    """Show a terminal's cursor again, which a progress bar hides that may not come to its end."""
+    if sys.stderr.isatty():
+        os.write(sys.stderr.fileno(), b"\x1b[?25h")
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ if TYPE_CHECKING:  # Rich takes a tenth of a second to load, which `--help` and 
 PLAIN_WIDTH = 160  # of output that is piped or logged, unless COLUMNS is set
 LONGEST_WORD = 30  # of wrapped text: longer ones, such as paths, are folded
 MOST_LINES = 4  # of a text in its column: a longer one goes below its row
+_PATIENCE = 2.0  # seconds of silence
 COLUMN_GAP = 2  # blanks between two columns
 #: Control characters but tab and newline.
 _CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{words.DIRECTION}]")
@@ -274,13 +276,19 @@ def _priced(gb_hours: float, money: float | None) -> str:
 
 
 @contextmanager
-def status(text: str) -> Iterator[None]:
-    """Show on a terminal, on standard error, what the block waits for while it runs."""
-    if not sys.stderr.isatty():
+def waiting(text: str) -> Iterator[None]:
+    """Say on a terminal, on standard error, what the block waits for, once that takes a while.
+
+    It is a line that stays: a spinner hides the cursor, also when the command is ended by force.
+    """
+    late = threading.Timer(_PATIENCE, note, [text])
+    late.daemon = True
+    if sys.stderr.isatty():
+        late.start()
+    try:
         yield
-        return
-    with console(stderr=True).status(escape(text)):
-        yield
+    finally:
+        late.cancel()
 
 
 @contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -85,9 +87,18 @@ def test_a_service_that_waits_for_its_jobs_is_alive(
     ],
 )
 def test_a_signal_ends_the_wait_whichever_thread_has_it(name: str, thread: str, program: str, code: int) -> None:
-    """A signal of a process goes to any of its threads, and interrupts none but that one, or not even that one."""
-    done = subprocess.run(
-        [sys.executable, "-c", SIGNALLED, name, thread, program], timeout=60, check=False, capture_output=True
-    )
-    said = b"" if program == "service" else b"interrupted\n"
-    assert (done.returncode, done.stdout, done.stderr) == (code, said, b"")
+    """A signal of a process goes to any of its threads, and interrupts none but that one, or not even that one.
+
+    The terminal of a command shows its cursor again, which progress bars hide.
+    """
+    terminal, stderr = os.openpty()
+    command = [sys.executable, "-c", SIGNALLED, name, thread, program]
+    done = subprocess.run(command, timeout=60, check=False, stdout=subprocess.PIPE, stderr=stderr)
+    os.close(stderr)
+    said, shown = b"" if program == "service" else b"interrupted\n", b""
+    with suppress(OSError):  # its end
+        while more := os.read(terminal, 1000):
+            shown += more
+    os.close(terminal)
+    assert (done.returncode, done.stdout, set(shown.split(b"\x1b[?25h"))) == (code, said, {b""})
+    assert (b"\x1b" in shown) == bool(said)

@@ -276,8 +276,8 @@ class LocalBackend:
 
 
 def _waiting_for(catalogs: Sequence[str]) -> AbstractContextManager[None]:
-    """Return a block during which a terminal shows that catalogs are asked; a mute one takes minutes."""
-    return output.status(f"Reading the tables of {', '.join(catalogs)} ...")
+    """Return a block during which a terminal says that catalogs are asked; a mute one takes minutes."""
+    return output.waiting(f"waiting for catalogs: {', '.join(catalogs)} (at most detect.timeout_seconds)")
 
 
 def _detect(app: Application, catalogs: Sequence[str]) -> Detected:
