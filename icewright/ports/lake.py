@@ -193,10 +193,10 @@ class Restoring(Protocol):
 
 @runtime_checkable
 class Replying(Protocol):
-    """A catalog whose server replies with the metadata of a table, which `load` returns, beside its file's name."""
+    """A catalog whose server replies with the metadata itself, which `load` returns, and with the name of its file."""
 
-    def written(self, metadata: TableMetadata) -> TableMetadata:
-        """Return the metadata as the file has it that the reply named. Raises `MetadataUnreadable`."""
+    def load_from_file(self, metadata: TableMetadata) -> TableMetadata:
+        """Return the metadata as its file has it, instead of the reply. Raises `MetadataUnreadable`."""
 
 
 @runtime_checkable

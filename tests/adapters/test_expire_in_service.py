@@ -359,7 +359,7 @@ def test_what_forbids_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply that lacks what the file has, a newer version by another writer, a place that nobody has confirmed."""
     expiring = Expiring()
     more = replace(expiring.own, snapshots=(*expiring.own.snapshots, replace(expiring.own.snapshots[0], snapshot_id=9)))
-    monkeypatch.setattr(expiring.lake, "written", lambda _: more, raising=False)
+    monkeypatch.setattr(expiring.lake, "load_from_file", lambda _: more, raising=False)
     with pytest.raises(Refused, match=r"\[reply_differs\]"):
         expiring.run()
     for left in (FOLDER, "s3://lake/left/metadata", "s3://lake/former"):

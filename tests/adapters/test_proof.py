@@ -142,11 +142,11 @@ def test_what_a_server_leaves_out_of_its_reply(monkeypatch: pytest.MonkeyPatch) 
     """Each version that it names is compared with its file, also one that came after the first batch."""
     proving, asked = Proving(), list[str]()
 
-    def written(now: TableMetadata) -> TableMetadata:
+    def load_from_file(now: TableMetadata) -> TableMetadata:
         asked.append(now.metadata_location)
         return replace(now, snapshots=proving.own.snapshots)
 
-    monkeypatch.setattr(proving.world.lake, "written", written, raising=False)
+    monkeypatch.setattr(proving.world.lake, "load_from_file", load_from_file, raising=False)
     assert proving.free() == proving.free() == {FREE, LATER, APART}
     proving.changed(snapshots=proving.own.snapshots[1:])
     with pytest.raises(Refused, match=r"has snapshot 1 .*the reply of catalog lake") as refused:
@@ -155,7 +155,7 @@ def test_what_a_server_leaves_out_of_its_reply(monkeypatch: pytest.MonkeyPatch) 
     assert len(asked) == len({*asked}) == 2
     proving.changed(snapshots=proving.own.snapshots)
     forbidden = replace(proving.own, properties={"gc.enabled": "False"})
-    monkeypatch.setattr(proving.world.lake, "written", lambda _: forbidden)
+    monkeypatch.setattr(proving.world.lake, "load_from_file", lambda _: forbidden)
     with pytest.raises(Refused, match=r"has gc\.enabled=false, and the reply"):
         proving.free()
 

@@ -476,7 +476,7 @@ class Server(Metastore):
         whole = super().load(ref)
         return replace(whole, snapshots=whole.snapshots[1:]) if self.lacking else whole
 
-    def written(self, metadata: TableMetadata) -> TableMetadata:
+    def load_from_file(self, metadata: TableMetadata) -> TableMetadata:
         """Return what the file has."""
         return super().load(metadata.ref)
 

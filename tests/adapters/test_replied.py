@@ -25,7 +25,7 @@ class Server:
     file: TableMetadata
     name: str = "lake"
 
-    def written(self, _: TableMetadata) -> TableMetadata:
+    def load_from_file(self, _: TableMetadata) -> TableMetadata:
         """The metadata as its file has it."""
         return self.file
 

@@ -119,28 +119,15 @@ def swap_pointer(parameters: Parameters, base: TableMetadata, location: str) -> 
     return {**(parameters or {}), _TYPE: _ICEBERG, LOCATION: location, PREVIOUS: base.metadata_location}
 
 
-@dataclass
-class MetadataFileCatalog:
-    """A catalog whose tables are read from the metadata files that it names."""
+class ConfiguredCatalog:
+    """A catalog of any type by its properties; tables are registered in it through PyIceberg."""
 
     properties: CatalogProperties
-    files: MetadataFiles
-    clock: Clock
-    allowlist: Allowlist | None = None
-    _cache: MetadataCache = field(default_factory=MetadataCache, init=False)
 
     @property
     def name(self) -> str:
         """Return the catalog's name, which engines use too."""
         return self.properties.name
-
-    def neighbour(self, pointer: Pointer) -> TableMetadata:
-        """Return the metadata of a file that the catalog does not name itself, as `Catalog.neighbour` says."""
-        return self._stored(pointer.ref, pointer.metadata_location)
-
-    def unrestorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
-        """Return what the change cannot restore, by the table's metadata file."""
-        return unrestorable(self.files, base, change)
 
     def require_namespace(self, ref: TableRef) -> None:
         """Raise `Refused` when there is no namespace for the table."""
@@ -153,6 +140,25 @@ class MetadataFileCatalog:
         from icewright.adapters.catalogs.registering import register  # noqa: PLC0415 - PyIceberg takes long to load
 
         register(self.properties, ref, metadata_location, replace=replace)
+
+
+@dataclass
+class MetadataFileCatalog(ConfiguredCatalog):
+    """A catalog whose tables are read from the metadata files that it names."""
+
+    properties: CatalogProperties
+    files: MetadataFiles
+    clock: Clock
+    allowlist: Allowlist | None = None
+    _cache: MetadataCache = field(default_factory=MetadataCache, init=False)
+
+    def neighbour(self, pointer: Pointer) -> TableMetadata:
+        """Return the metadata of a file that the catalog does not name itself, as `Catalog.neighbour` says."""
+        return self._stored(pointer.ref, pointer.metadata_location)
+
+    def unrestorable(self, base: TableMetadata, change: RestoreSnapshots) -> str:
+        """Return what the change cannot restore, by the table's metadata file."""
+        return unrestorable(self.files, base, change)
 
     def _stored(self, ref: TableRef, location: str) -> TableMetadata:
         stat = self.files.stat([location], 1).get(location)

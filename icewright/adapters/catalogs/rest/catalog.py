@@ -14,7 +14,7 @@ from uuid import UUID
 
 import msgspec
 
-from icewright.adapters.catalogs.metadata_files import MetadataCache
+from icewright.adapters.catalogs.metadata_files import ConfiguredCatalog, MetadataCache
 from icewright.adapters.catalogs.replies import ListingSize, table_reply
 from icewright.adapters.catalogs.rest.client import (
     FAILED,
@@ -78,7 +78,7 @@ class _ListingState:
 
 
 @dataclass
-class RestCatalog:
+class RestCatalog(ConfiguredCatalog):
     """The Catalog port over one warehouse of a REST server. Thread-safe."""
 
     properties: RestCatalogProperties
@@ -104,11 +104,6 @@ class RestCatalog:
     def close(self) -> None:
         """Close the HTTP connections to the server."""
         self._client.close()
-
-    @property
-    def name(self) -> str:
-        """Return the catalog's name, which engines use too."""
-        return self.properties.name
 
     def grant(self, path: str) -> VendedCredentials | None:
         """Return the credentials that the server vended for a file, renewed before they expire.
@@ -157,8 +152,8 @@ class RestCatalog:
         self._require_table(ref, answer)
         return self._decode(ref, answer)
 
-    def written(self, metadata: TableMetadata) -> TableMetadata:
-        """Return the metadata as the file has it that the server's response named."""
+    def load_from_file(self, metadata: TableMetadata) -> TableMetadata:
+        """Return the metadata as its file has it, which the server's response named."""
         location = metadata.metadata_location
         return parse(metadata.ref, location, self.files.read(location))
 
@@ -169,18 +164,6 @@ class RestCatalog:
     def neighbour(self, pointer: Pointer) -> TableMetadata:
         """Return the metadata of a file that the catalog does not name, as `Catalog.neighbour` says."""
         return self._cache.parsed(pointer.ref, pointer.metadata_location, None, self.files.read)
-
-    def require_namespace(self, ref: TableRef) -> None:
-        """Raise `Refused` when there is no namespace for the table."""
-        from icewright.adapters.catalogs.registering import require_namespace  # noqa: PLC0415 - as below
-
-        require_namespace(self.properties, ref)
-
-    def register(self, ref: TableRef, metadata_location: str, *, replace: bool = False) -> None:
-        """Register a table by its metadata file, as `Registering.register` says."""
-        from icewright.adapters.catalogs.registering import register  # noqa: PLC0415 - PyIceberg takes long to load
-
-        register(self.properties, ref, metadata_location, replace=replace)
 
     def connected(self) -> str:
         """Request the server's configuration and return a description. Raises `CatalogUnavailable` with the remedy."""

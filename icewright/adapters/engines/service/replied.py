@@ -15,7 +15,7 @@ def require_as_written(catalog: Catalog, metadata: TableMetadata) -> None:
     """
     if not isinstance(catalog, Replying):
         return
-    if lacking := sorted(_named(catalog.written(metadata)) - _named(metadata)):
+    if lacking := sorted(_named(catalog.load_from_file(metadata)) - _named(metadata)):
         raise Refused(
             f"{metadata.ref}: {metadata.metadata_location} has {lacking[0]}, and the reply of catalog {catalog.name} "
             "that names this file does not: nothing is expired or deleted. Mend the server, or empty the cache in "
