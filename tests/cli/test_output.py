@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from io import StringIO
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from icewright.app import output
 from icewright.app.cli import reading, views
+from icewright.app.cli.base import confirm
 from icewright.app.output import Column
 
 JOBS: list[dict[str, Any]] = [
@@ -94,12 +96,16 @@ def test_a_name_forges_no_row(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.cases(155)
-def test_control_characters_are_printed_escaped(capsys: pytest.CaptureFixture[str]) -> None:
-    """In cells, lines, messages and JSON; the document still has the same text."""
+def test_control_characters_are_printed_escaped(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In cells, lines, messages, questions and JSON; the document still has the same text."""
     evil = "a\x1b[2Jb\x9b31m\u202e\u200ec\r"
     output.rows(evil, [evil], [[evil]])
     output.echo(output.escape(evil))
     output.error(evil)
+    monkeypatch.setattr("sys.stdin", StringIO("y\n"))
+    confirm(evil, yes=False)
     output.print_json({"name": evil})
     captured = capsys.readouterr()
     assert not set("\x1b\x9b\u202e\u200e\r") & set(captured.out + captured.err)

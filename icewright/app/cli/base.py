@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 from icewright import __version__
 from icewright.app.interrupts import requested
 from icewright.core.errors import UsageError
+from icewright.core.words import one_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -345,7 +346,7 @@ def confirm(question: str, *, yes: bool) -> None:
     Raises `UsageError` where there is nobody to answer.
     """
     try:
-        if yes or typer.confirm(question, err=True):
+        if yes or typer.confirm(one_line(question), err=True):
             return
     except typer.Abort:
         if sys.stdin.isatty():
