@@ -13,9 +13,9 @@ from icewright.core.rewriting import HOT_MAX_HOURS, HOT_MINUTES, HOT_PARTITIONS
 from icewright.core.table import PartitionFacts, Snapshot, TableFacts, TableMetadata
 from icewright.core.writer_state import summary_number
 
-RHYTHM_COMMITS = 3  # that a rhythm is measured by
-_SILENT_BEATS = 2  # after which the writer is taken to have moved on
-_SLOWEST = 4  # times `hot_minutes`: a longer silence is no writing, however regular
+MIN_WRITES_FOR_INTERVAL = 3  # writes without which the interval between them is not known
+_QUIET_INTERVALS = 2  # without a write, after which the writer is taken to have moved on
+_MAX_QUIET_FACTOR = 4  # times `hot_minutes`: a longer silence is no writing, however regular
 _RECENT_COMMITS = 20  # the newest of writers, which are examined
 _RATE_KNOWN_AFTER = timedelta(hours=4)
 _ENDLESS = 3.6e9  # seconds: a century
@@ -25,8 +25,9 @@ _DELETES_ROWS = "row-level delete"
 def hot_until(partition: PartitionFacts, metadata: TableMetadata, knobs: Knobs) -> datetime | None:
     """Return when the partition will be cold if nobody writes to it any more; None if it is never hot.
 
-    It is hot for `hot_minutes` after a write, or for two beats of its own rhythm, up to four times as long. A partition
-    that has been written for longer than `hot_max_hours`, or that is the whole table, would never cool: it is not hot.
+    It is hot for `hot_minutes` after a write, or for twice the usual interval of its writes, up to four times as long.
+    A partition that has been written for longer than `hot_max_hours`, or that is the whole table, would stay hot: it
+    counts as cold.
     """
     if knobs[HOT_PARTITIONS] == "include" or partition.last_write is None:
         return None
@@ -57,12 +58,12 @@ def history_span(metadata: TableMetadata) -> timedelta:
 
 
 def quiet_time(partition: PartitionFacts, knobs: Knobs) -> timedelta:
-    """Return how long nobody must have written to the partition for it to be cold."""
+    """Return the time without a write after which the partition is cold."""
     quiet = timedelta(minutes=knobs[HOT_MINUTES])
-    if partition.writes < RHYTHM_COMMITS or partition.first_write is None or partition.last_write is None:
+    if partition.writes < MIN_WRITES_FOR_INTERVAL or partition.first_write is None or partition.last_write is None:
         return quiet
-    beat = (partition.last_write - partition.first_write) / (partition.writes - 1)
-    return max(quiet, min(_SILENT_BEATS * beat, _SLOWEST * quiet))
+    interval = (partition.last_write - partition.first_write) / (partition.writes - 1)
+    return max(quiet, min(_QUIET_INTERVALS * interval, _MAX_QUIET_FACTOR * quiet))
 
 
 def is_append_stream(metadata: TableMetadata) -> bool:

@@ -24,7 +24,7 @@ from icewright.core.cost import (
 )
 from icewright.core.effective import Knobs
 from icewright.core.hotness import (
-    RHYTHM_COMMITS,
+    MIN_WRITES_FOR_INTERVAL,
     Replacement,
     history_span,
     is_rate_known,
@@ -207,8 +207,8 @@ def _wait(
         return None
     longest_wait = timedelta(hours=knobs[rewriting.HOT_MAX_HOURS])
     first, arrived = partition.first_write, size_classes(partition)[0]
-    if first is None or first >= now or partition.writes < RHYTHM_COMMITS:
-        until_rate = RHYTHM_COMMITS * history_span(facts.metadata) / max(1, len(facts.metadata.snapshots) - 1)
+    if first is None or first >= now or partition.writes < MIN_WRITES_FOR_INTERVAL:
+        until_rate = MIN_WRITES_FOR_INTERVAL * history_span(facts.metadata) / max(1, len(facts.metadata.snapshots) - 1)
         has_arrived = partition.last_write is not None and merge.files == arrived.files
         return None if has_arrived or until_rate > longest_wait else until_rate
     wait = max(timedelta(minutes=knobs[rewriting.HOT_MINUTES]), missing / max(1, arrived.bytes) * (now - first))
@@ -379,8 +379,8 @@ def _until_next(
     """
     first, last = partition.first_write, partition.last_write
     if first is None or last is None or first == last or partition.writes < 2:  # noqa: PLR2004 - one commit has no rate
-        rhythm = history_span(metadata) / max(1, len(metadata.snapshots) - 1)
+        interval = history_span(metadata) / max(1, len(metadata.snapshots) - 1)
         quiet = timedelta(minutes=knobs[rewriting.HOT_MINUTES])
-        return knobs[rewriting.GROWTH] * max(rhythm, quiet, now - (last or now))
+        return knobs[rewriting.GROWTH] * max(interval, quiet, now - (last or now))
     arrived = size_classes(partition)[0]
     return (now - first) * (knobs[rewriting.GROWTH] * merge.bytes / max(1, arrived.bytes))

@@ -176,14 +176,14 @@ HOT_PARTITIONS = _choice(
 HOT_MINUTES = _integer(
     "compact.hot_minutes",
     60,
-    "a partition written within this time, or within two beats of its own rhythm, is hot",
+    "a partition written within this time, or within twice the usual interval of its writes, is hot",
     unit="minutes",
     minimum=0,
 )
 HOT_MAX_HOURS = _integer(
     "compact.hot_max_hours",
     24,
-    "a partition that has been written for longer is not hot: it would never cool",
+    "a partition that has been written for longer counts as cold: it would always stay hot",
     unit="hours",
 )
 MAX_OVERLAP = _number_knob(

@@ -124,11 +124,11 @@ def _written(minutes: float, *, hours: float, writes: int) -> PartitionFacts:
         (61, 2, 13, True),  # one in ten minutes: `hot_minutes` are longer
         (59, 2, 13, False),
         (5, 24, 99, False),
-        (5, 24.1, 99, True),  # written for longer than a day: it would never cool
+        (5, 24.1, 99, True),  # written for longer than a day: it would stay hot
     ],
 )
-def test_the_rhythm_of_a_partition(minutes: float, hours: float, writes: int, due: bool) -> None:
-    """A partition is hot for two beats of its own rhythm; one that is written all the time is not left for ever."""
+def test_a_partition_is_hot_by_the_interval_of_its_writes(minutes: float, hours: float, writes: int, due: bool) -> None:
+    """A partition is hot for twice the interval of its writes, unless it is written all the time."""
     assert isinstance(_verdict(_written(minutes, hours=hours, writes=writes)), Due) is due
 
 

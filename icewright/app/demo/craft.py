@@ -6,7 +6,6 @@ Hundreds of commits through a client take minutes; this takes a second and can s
 from __future__ import annotations
 
 import json
-import os
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,7 @@ from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.typedef import Record
 from pyiceberg.types import PrimitiveType
 
-from icewright.app.demo.files import WrittenFile, age, avro_schema, entry_schema, millis, write_file
+from icewright.app.demo.files import WrittenFile, avro_schema, entry_schema, millis, set_modified, write_file
 from icewright.app.demo.lake import Lake
 
 _DATA, _EQUALITY_DELETES = 0, 2  # a file's content, in the words of the spec
@@ -139,7 +138,7 @@ class Craft:
         # an emptied manifest is gone from the next list on, as Iceberg's writers have it
         self._live = [m for m in self._live if m is not replaced and not m.row["deleted_files_count"]] + fresh
         for file in (*added, *deletes):
-            age(file.path, at)
+            set_modified(file.path, millis(at))
         summary = self._summary(added, removed, deletes)
         if not expired:
             self._snapshot(at, snapshot, summary)
@@ -209,7 +208,7 @@ class Craft:
         with path.open("wb") as out:
             marker = self.random.randbytes(16)
             fastavro.writer(out, schema, records, codec="deflate", metadata=dict(header), sync_marker=marker)
-        age(path, at)
+        set_modified(path, millis(at))
 
     def _summary(
         self, added: Sequence[WrittenFile], removed: Sequence[WrittenFile], deletes: Sequence[WrittenFile]
@@ -275,7 +274,7 @@ class Craft:
         }
         path = self.folder / "metadata" / f"{self._sequence:05d}-{self.uuid()}.metadata.json"
         path.write_text(json.dumps(document), encoding="utf-8")
-        os.utime(path, (last["timestamp-ms"] / 1000, last["timestamp-ms"] / 1000))
+        set_modified(path, last["timestamp-ms"])
         if register:
             self.lake.catalog.register_table(self.lake.identifier(self.name), f"file://{path}")
         return path

@@ -60,9 +60,9 @@ def millis(at: datetime) -> int:
     return round(at.timestamp() * 1000)
 
 
-def age(path: Path, at: datetime) -> None:
-    """Make a file look last written at `at`."""
-    os.utime(path, (at.timestamp(), at.timestamp()))
+def set_modified(path: Path, at_ms: int) -> None:
+    """Make a file look last written at a time in milliseconds."""
+    os.utime(path, (at_ms / 1000, at_ms / 1000))
 
 
 def write_file(
@@ -142,7 +142,7 @@ def _redate(document: dict[str, Any], when: Mapping[int, int], logged: Mapping[s
 def _save(path: Path, document: Mapping[str, Any], at: int) -> None:
     path.unlink(missing_ok=True)  # a server's notes about the old content are the old file's
     path.write_text(json.dumps(document), encoding="utf-8")
-    _age(path, at)
+    set_modified(path, at)
     path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop would call the file corrupt
 
 
@@ -155,15 +155,11 @@ def _age_files(table: Table, fresh: Mapping[int, int]) -> None:
     for snapshot in table.metadata.snapshots:
         if snapshot.snapshot_id not in fresh:
             continue
-        _age(local(snapshot.manifest_list), fresh[snapshot.snapshot_id])
+        set_modified(local(snapshot.manifest_list), fresh[snapshot.snapshot_id])
         for manifest in snapshot.manifests(table.io):
             if manifest.added_snapshot_id != snapshot.snapshot_id:
                 continue
-            _age(local(manifest.manifest_path), fresh[snapshot.snapshot_id])
+            set_modified(local(manifest.manifest_path), fresh[snapshot.snapshot_id])
             for entry in manifest.fetch_manifest_entry(table.io):
                 if entry.status == ManifestEntryStatus.ADDED:
-                    _age(local(entry.data_file.file_path), fresh[snapshot.snapshot_id])
-
-
-def _age(path: Path, at: int) -> None:
-    os.utime(path, (at / 1000, at / 1000))
+                    set_modified(local(entry.data_file.file_path), fresh[snapshot.snapshot_id])

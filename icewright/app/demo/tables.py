@@ -30,7 +30,7 @@ from pyiceberg.types import (
 
 from icewright.app.demo import rows
 from icewright.app.demo.craft import Craft, CraftedManifest
-from icewright.app.demo.files import age, backdate
+from icewright.app.demo.files import backdate, millis, set_modified
 from icewright.app.demo.lake import Lake, Rot
 
 _BY_DAY = PartitionSpec(PartitionField(2, 1000, DayTransform(), "ts_day"))
@@ -316,7 +316,7 @@ def _small_history(
 def _copy_as_orphan(lake: Lake, like: Path, name: str, since: timedelta) -> None:
     """Leave a copy of a file beside it, as a write that failed `since` ago would have."""
     orphan = shutil.copyfile(like, like.with_name(name))
-    age(orphan, lake.now - since)
+    set_modified(orphan, millis(lake.now - since))
 
 
 def _copy_data_as_orphans(lake: Lake, folder: Path, count: int, since: timedelta, mark: str) -> None:

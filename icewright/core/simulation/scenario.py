@@ -70,14 +70,14 @@ def policy_failures(test: PolicyTest, policy: Policy | None = None) -> tuple[str
         now += tick.after
         for write in tick.commits:
             table.write(replace(write, at=now))
-        differences = [*_ran(table, tick, knobs, history, now), *_compared(table, tick, knobs, history, now)]
+        differences = [*_run_due(table, tick, knobs, history, now), *_compare(table, tick, knobs, history, now)]
         failures += [
             f"tick {number} ({(now - test.begins) / timedelta(hours=1):g} h): {failure}" for failure in differences
         ]
     return tuple(failures)
 
 
-def _ran(
+def _run_due(
     table: SimulatedTable, tick: Tick, knobs: Knobs, history: dict[Operation, LastRun], now: datetime
 ) -> Iterator[str]:
     """Run the tick's operations in the policy's order, ignoring cooldowns; yield a failure for each that is not due."""
@@ -93,7 +93,7 @@ def _ran(
         history[operation] = last_run(operation, table, knobs, ran, history.get(operation))
 
 
-def _compared(
+def _compare(
     table: SimulatedTable, tick: Tick, knobs: Knobs, history: Mapping[Operation, LastRun], now: datetime
 ) -> Iterator[str]:
     evaluation = evaluate(table.facts(thresholds(knobs)), knobs, history, now)
