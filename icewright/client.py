@@ -276,7 +276,7 @@ class Client:
         return self._document("POST", f"/tables/{action}", json={**selection, "expected": expected})
 
     def fleet(self) -> Fleet:
-        """Return whether everything is paused."""
+        """Return the pause of the fleet, if there is one."""
         return self._get("/fleet")
 
     def pause_fleet(self, reason: str, *, cancel_running: bool = False) -> Fleet:

@@ -33,7 +33,6 @@ from icewright.core.tally import DURATIONS
 from icewright.ports import Clock, Store
 from icewright.ports.memory import ROOM
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 FRESH = timedelta(seconds=10)  # scrapes within this time share one read of the store
 SILENT = timedelta(minutes=2)  # a process without a heartbeat for so long is not counted
 _FAMILIES: Mapping[

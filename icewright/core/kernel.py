@@ -194,7 +194,7 @@ def counting(facts: TableFacts, knobs: Knobs) -> Counting:
 
 
 def passed_options(knobs: Knobs, order: str | None) -> dict[str, str]:
-    """Return the policy's options that Iceberg takes with this order; None is binpack, which refuses those of sorts."""
+    """Return the policy's options that Iceberg takes with this order; without an order, none of those of sorts."""
     valid = {*rewriting.PLANNING_OPTIONS, *(rewriting.SORTING_OPTIONS if order is not None else ())}
     if order is not None and order.lower().startswith(_ZORDER):
         valid |= rewriting.ZORDER_OPTIONS.keys()

@@ -56,7 +56,7 @@ class JobQueue(Protocol):
         """
 
     def heartbeat(self, job_id: str, now: datetime) -> LeaseStatus:
-        """Renew the lease of a running job. Return whether the job still holds its table. May be repeated."""
+        """Renew the lease of a running job. Return the lease's status. May be repeated."""
 
     def finish(
         self, job_id: str, state: JobState, summary: str, now: datetime, fault: FaultOwner | None = None

@@ -97,7 +97,7 @@ class SnapshotPins(Protocol):
         """Return the pinned snapshots of the table of this uuid, expired pins and those of its earlier names too."""
 
     def holds(self, metadata: TableMetadata) -> tuple[SnapshotHold, ...]:
-        """Return what the pins of the table hold."""
+        """Return the snapshots that pins of the table retain."""
         return tuple(pin.hold() for pin in self.list(metadata.ref, metadata.table_uuid))
 
     def add(self, ref: TableRef, table_uuid: str, pin: SnapshotPin, *, job_id: str | None = None) -> bool:

@@ -70,7 +70,7 @@ class SqlCatalog(MetadataFileCatalog):
         return [Pointer(TableRef(catalog, _namespace(space), name), at) for space, name, at, catalog in rows if at]
 
     def _pages(self, whose: sa.ColumnElement[bool], *more: sa.ColumnClause[Any]) -> Iterator[Sequence[Sequence[str]]]:
-        """Return namespace, name, metadata file and `more` of the tables of some catalogs.
+        """Yield namespace, name, metadata file and `more` of the tables of some catalogs.
 
         NUL, which SQLite takes and PostgreSQL does not, is replaced.
         """

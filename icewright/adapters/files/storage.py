@@ -46,7 +46,7 @@ def time_by_probe(storage: Storage, location: str) -> datetime:
 
 
 def listed(paths: Sequence[str], sizes: Sequence[int], microseconds: Sequence[int | None]) -> pa.RecordBatch:
-    """Return one batch of a listing; times are since 1970, None where nobody knows."""
+    """Return one batch of a listing; times are since 1970, or None where the storage has none."""
     times = pa.array(microseconds, pa.int64()).cast(LISTED.field("modified").type)
     return pa.RecordBatch.from_arrays([pa.array(paths, pa.string()), pa.array(sizes, pa.int64()), times], schema=LISTED)
 

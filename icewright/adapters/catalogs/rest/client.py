@@ -39,11 +39,10 @@ PARALLEL = 8  # requests at the same time
 _SECONDS = (10.0, 90.0)  # to connect, and to wait for the next bytes of an answer
 _ATTEMPTS = 5
 _LONGEST_WAIT = timedelta(seconds=60)
-_OK = frozenset({200, 204, 304})
 _RETRYABLE = frozenset({429, 503})  # the server did nothing: the request may be repeated
 FAILED = frozenset({500, 502, 504})
 _TOKEN_EXPIRED = frozenset({401, 419})
-_BUSY = ServerError, ServiceUnavailableError, TooManyRequestsError  # what PyIceberg makes of those that may pass
+_BUSY = ServerError, ServiceUnavailableError, TooManyRequestsError  # PyIceberg's errors for transient failures
 _CAUSE = re.compile(r"\[Errno [^\]]*\] [\w ]+|timed out|certificate verify failed|Connection aborted|Name or service")
 
 

@@ -24,7 +24,7 @@ _PRE_BUFFER_BYTES = 64 << 20  # larger row groups are streamed
 _STREAM_BUFFER_BYTES = 1 << 20  # for each column,
 _STREAM_BUFFERS_BYTES = 32 << 20  # and for all
 _TAIL_BYTES = 1 << 16  # of a file, in which most footers are
-_FOOTER_COPIES = 15  # times that a footer is larger once decoded: 10 to 15 were measured
+_FOOTER_COPIES = 15  # a decoded footer is 10 to 15 times as large, as measured
 
 
 class UnreadableFile(Exception):
@@ -55,7 +55,7 @@ class Opener:
 
     @contextmanager
     def reading(self, path: str) -> Iterator[pa.NativeFile]:
-        """Open a file for reading. Errors inside the block become `UnreadableFile` with the path."""
+        """Open a file for reading. Errors in the block become `UnreadableFile` with the path."""
         try:
             with self._input(path) as source:
                 yield source
@@ -70,7 +70,7 @@ class Opener:
     ) -> Iterator[OpenParquet]:
         """Open a Parquet file. Raises `UnreadableFile` when `file_bytes` is given and is not its length.
 
-        With `codes`, texts that repeat a lot are read as dictionaries and codes.
+        With `codes`, texts that repeat a lot stay dictionary-encoded.
 
         Raises `UnsupportedByArrow` before a row is read when its pages would take more than `page_memory` bytes.
         """

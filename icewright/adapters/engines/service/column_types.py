@@ -34,7 +34,6 @@ _LOGICAL = {
     "string": {"String", "Enum", "JSON"},
     "binary": {"None", "JSON", "BSON"},
 }
-_DECIMAL = re.compile(r"decimal\((\d+), *(\d+)\)")
 _PROMOTED = {"long": "int", "double": "float", "timestamp": "date", "timestamp_ns": "date"}
 
 

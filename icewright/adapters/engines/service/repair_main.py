@@ -198,7 +198,7 @@ class MainRepair:
         return writer, entries
 
     def _is_cut_or_gone(self, fault: FileFault, length: int) -> bool:
-        """Look at a lost file once more: one that was put back needs no repair, and a longer one is another file."""
+        """Return whether a lost file is still cut or missing; a longer one is left, as another file of its name."""
         size = self.files.size(fault.path)
         if size is not None and size > length:
             self._leave([fault], "it is longer than it was: whether it has the same rows is not known")
