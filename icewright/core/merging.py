@@ -8,7 +8,7 @@ is taken. So each byte is rewritten at most log(target / arriving size) times to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from icewright.core import policy, rewriting
@@ -66,27 +66,35 @@ class Merge:
 Pays = Callable[[Merge, Merge | None], bool]
 
 
-def worthwhile_merge(
-    partition: PartitionFacts, facts: TableFacts, knobs: Knobs, lasts: timedelta, now: datetime, *, settled: bool
-) -> Merge | None:
-    """Return the merge that the settings allow, of all size classes that pay for themselves; None if there is none.
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What merges of a partition are valued by."""
 
-    Merged files last for `lasts` at most.
+    partition: PartitionFacts
+    facts: TableFacts
+    knobs: Knobs
+    lasts: timedelta  # how long merged files stay at most (`files_last`)
+    now: datetime
+    settled: bool  # whether nobody is taken to write to the partition any more
+
+
+def worthwhile_merge(situation: Situation) -> Merge | None:
+    """Return the merge that the settings allow, of all size classes that pay for themselves; None if there is none.
 
     Larger files that are taken along are written again for each time that smaller ones arrive. They wait until they
     are so many that their own readers pay for it, or until nobody has written for so long that the merge would have
     paid by now: a partition that has been left for a time is taken to be left for as long again. Where a table is read
     so much more than the prior says that the merge pays several times over, it waits for less growth.
     """
+    partition, facts, knobs, settled = situation.partition, situation.facts, situation.knobs, situation.settled
 
     def pays(larger: Merge, smaller: Merge | None) -> bool:
         saved = larger.saved - (smaller.saved if smaller is not None else 0)
-        if not settled and _wait(larger, saved, partition, facts, knobs, lasts, now) is not None:
+        if not settled and _wait(larger, saved, situation) is not None:
             return False
         if smaller is None:
             return True
-        added = merge_value(larger, partition, facts, knobs, lasts, now, settled=settled)
-        added *= saved / max(1, larger.saved)
+        added = merge_value(larger, situation) * saved / max(1, larger.saved)
         cost = rewrite_gb_hours(larger.files - smaller.files, larger.bytes - smaller.bytes, knobs)
         return added >= knobs[rewriting.MIN_RETURN] * cost
 
@@ -101,9 +109,9 @@ def worthwhile_merge(
     if merge is None:
         return None
     asked = knobs[rewriting.MIN_RETURN] * _speed(knobs).gb_hours(merge.files, merge.bytes)
-    if settled and asked <= merge_value(merge, partition, facts, knobs, now - partition.last_write, now, settled=True):
+    if settled and asked <= merge_value(merge, replace(situation, lasts=situation.now - partition.last_write)):
         return merge
-    value = beyond * merge_value(merge, partition, facts, knobs, lasts, now, settled=settled)
+    value = beyond * merge_value(merge, situation)
     value *= 1.0 if settled else (least_growth - 1) / growth  # by less growth the next merge comes sooner
     return merge if value > _ABUNDANT * asked else None
 
@@ -166,37 +174,30 @@ def _merge(files: int, size: int, below: int, live: float, sizes: Thresholds) ->
     return Merge(files, size, below, files - outputs, target, final=written >= sizes.min_bytes * outputs)
 
 
-def full_at(
-    partition: PartitionFacts, facts: TableFacts, knobs: Knobs, lasts: timedelta, now: datetime
-) -> datetime | None:
+def full_at(situation: Situation) -> datetime | None:
     """Return by when the files of a last merge are expected to be full, where it waits for that; else None."""
     waits: list[timedelta] = []
+    partition, knobs = situation.partition, situation.knobs
 
     def pays(larger: Merge, _smaller: Merge | None) -> bool:
-        wait = _wait(larger, larger.saved, partition, facts, knobs, lasts, now)
+        wait = _wait(larger, larger.saved, situation)
         if wait is not None:
             waits.append(wait)
         return False
 
-    sizes = facts.thresholds.of(partition.data_bytes)
+    sizes = situation.facts.thresholds.of(partition.data_bytes)
     best_merge(partition, sizes, knobs[rewriting.GROWTH], knobs[rewriting.MIN_INPUT_FILES], pays)
-    return now + min(waits) if waits else None
+    return situation.now + min(waits) if waits else None
 
 
-def _wait(
-    merge: Merge,
-    saved: int,
-    partition: PartitionFacts,
-    facts: TableFacts,
-    knobs: Knobs,
-    lasts: timedelta,
-    now: datetime,
-) -> timedelta | None:
+def _wait(merge: Merge, saved: int, situation: Situation) -> timedelta | None:
     """Return how long a merge whose files no later one would pay for waits until what arrives fills them; None: not.
 
     Files of three quarters of the target are a third more files for as long as they last. That is weighed against the
     files, saved by no smaller merge, that are open meanwhile. How many reads there are matters to neither.
     """
+    partition, facts, knobs = situation.partition, situation.facts, situation.knobs
+    lasts, now = situation.lasts, situation.now
     outputs = merge.files - merge.saved
     missing = outputs * merge.target - merge.bytes
     if missing <= 0 or not knobs[rewriting.MIN_RETURN] or not is_rate_known(facts.metadata):
@@ -286,25 +287,16 @@ def spared_from(partition: PartitionFacts, replaced: Replacement | None, knobs: 
     )
 
 
-def merge_value(
-    merge: Merge,
-    partition: PartitionFacts,
-    facts: TableFacts,
-    knobs: Knobs,
-    lasts: timedelta,
-    now: datetime,
-    *,
-    settled: bool,
-) -> float:
+def merge_value(merge: Merge, situation: Situation) -> float:
     """Return the GB-hours that the readers of the merged files are spared until their next rewrite.
 
     A query opens each file for `OPEN_COST_MB` of scan work and a few requests. A settled partition stays as it is as
     long as its files last; in one that is written, the files are merged again when `compact.growth` times as much has
     arrived, at the rate of the files that no rewrite has taken yet.
     """
-    horizon = lasts
-    if not (settled or merge.final or not is_rate_known(facts.metadata)):
-        horizon = min(lasts, _until_next(merge, partition, facts.metadata, knobs, now))
+    partition, facts, knobs, horizon = situation.partition, situation.facts, situation.knobs, situation.lasts
+    if not (situation.settled or merge.final or not is_rate_known(facts.metadata)):
+        horizon = min(horizon, _until_next(merge, partition, facts.metadata, knobs, situation.now))
         if not is_whole_table(partition, facts.metadata):
             horizon = min(horizon, timedelta(hours=knobs[rewriting.HOT_MAX_HOURS]))
     queries = reads_per_day(facts, knobs) * (horizon / timedelta(days=1))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from icewright.core.cost import expected_files
 from icewright.core.effective import Knobs
 from icewright.core.hotness import is_append_stream, replaced_after
-from icewright.core.merging import Merge, best_merge, worthwhile_merge
+from icewright.core.merging import Merge, Situation, best_merge, worthwhile_merge
 from icewright.core.operations import compact
 from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.rewriting import PAYBACK
@@ -177,10 +177,12 @@ def test_larger_files_wait_until_they_pay_for_themselves(larger: int, merged: in
     whole = of_sizes(*[2] * 24, *[48] * larger)
     arrived = replace(whole, first_write=NOW - timedelta(hours=3), last_write=NOW, writes=12)
     table = facts(arrived, of=metadata(snapshots=snapshots))
-    merge = worthwhile_merge(arrived, table, Knobs(), timedelta(days=30), NOW, settled=False)
+    merge = worthwhile_merge(Situation(arrived, table, Knobs(), timedelta(days=30), NOW, settled=False))
     assert merge is not None
     assert merge.files == merged
-    asked = worthwhile_merge(arrived, table, knobs({"value.min_return": 0}), timedelta(days=30), NOW, settled=False)
+    asked = worthwhile_merge(
+        Situation(arrived, table, knobs({"value.min_return": 0}), timedelta(days=30), NOW, settled=False)
+    )
     assert asked is not None
     assert asked.files == 24 + larger
 
@@ -212,7 +214,7 @@ def test_the_last_merge_waits_until_its_files_are_full(
     arrived = replace(of_sizes(*mb), first_write=NOW - timedelta(hours=hours), last_write=NOW, writes=writes)
     policy, table = knobs(settings), facts(arrived, of=metadata(snapshots=snapshots))
     lasts = timedelta(days=policy[PAYBACK])
-    merge = worthwhile_merge(arrived, table, policy, lasts, NOW, settled=False)
+    merge = worthwhile_merge(Situation(arrived, table, policy, lasts, NOW, settled=False))
     assert (None if merge is None else merge.files) == merged
     if merge is None:
         found = compact.evaluate(table, policy, None, NOW)

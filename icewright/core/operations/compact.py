@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from icewright.core import merging, rewriting
 from icewright.core.cost import OPEN_COST_MB, REWRITES, compaction_benefit
@@ -110,11 +110,12 @@ def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime)
         lasts = merging.files_last(partition, replaced, knobs, now)
         settles = merging.settles_at(partition, facts.metadata, knobs)
         settled = settles is None or settles <= now
-        rewrite = _rewrite(partition, facts, knobs, lasts, now, settled=settled)
-        if settles is not None and not settled and _rewrite(partition, facts, knobs, lasts, now, settled=True):
+        situation = merging.Situation(partition, facts, knobs, lasts, now, settled)
+        rewrite = _rewrite(situation)
+        if settles is not None and not settled and _rewrite(replace(situation, settled=True)):
             changes.append(settles)
         if rewrite is None:
-            if not settled and (full := merging.full_at(partition, facts, knobs, lasts, now)) is not None:
+            if not settled and (full := merging.full_at(situation)) is not None:
                 awaiting_files.append((partition, full))
             continue
         cold_from = hot_until(partition, facts.metadata, knobs)
@@ -146,10 +147,9 @@ def _may_be_due(partition: PartitionFacts, knobs: Knobs) -> bool:
     return asked or partition.candidate_files > 1 or partition.overlap is not None or partition.delete_files > 0
 
 
-def _rewrite(
-    partition: PartitionFacts, facts: TableFacts, knobs: Knobs, lasts: timedelta, now: datetime, *, settled: bool
-) -> PartitionRewrite | None:
+def _rewrite(situation: merging.Situation) -> PartitionRewrite | None:
     """Return the rewrite of a partition by its strongest cause; None without one."""
+    partition, facts, knobs = situation.partition, situation.facts, situation.knobs
     saved = files_to_save(partition, facts)
     causes = (
         (Cause.ASKED, knobs[rewriting.REWRITE_ALL]),
@@ -160,11 +160,11 @@ def _rewrite(
     if cause := next((cause for cause, due in causes if due and partition.data_files), None):
         target = facts.thresholds.of(partition.data_bytes).target_bytes
         return PartitionRewrite(cause, partition, partition.data_files, partition.data_bytes, saved, target)
-    merge = merging.worthwhile_merge(partition, facts, knobs, lasts, now, settled=settled)
+    merge = merging.worthwhile_merge(situation)
     if merge is None:
         return None
-    value = merging.merge_value(merge, partition, facts, knobs, lasts, now, settled=settled)
-    silence = None if settled or merge.final else partition.last_write
+    value = merging.merge_value(merge, situation)
+    silence = None if situation.settled or merge.final else partition.last_write
     found = (merge.files, merge.bytes, merge.saved, merge.target, merge.below, value)
     return PartitionRewrite(Cause.SIZE, partition, *found, grows_from=silence)
 
