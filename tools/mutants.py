@@ -87,13 +87,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
         "tests/cases/test_orphan_ages.py",
         "tests/cases/test_refusals.py",
     ),
-    f"{_SERVICE}/remove_orphans.py": (
-        "tests/cases/test_orphan_doubts.py",
-        "tests/cases/test_orphan_ages.py",
-        "tests/cases/test_orphan_paths.py",
-        "tests/cases/test_confirm.py",
-        "tests/cases/test_open_world.py",
-    ),
+    f"{_SERVICE}/remove_orphans.py": ("tests/adapters/test_remove_orphans_in_service.py",),
     f"{_SERVICE}/expire_snapshots.py": (
         _EXPIRING,
         "tests/cases/test_expiry.py::test_an_expiry_asks_store_and_catalog_no_more_often_than_it_has_to",
@@ -108,7 +102,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     ),
     "adapters/store/pins.py": ("tests/contracts/test_store.py",),
     "adapters/store/ledger.py": ("tests/contracts/test_store.py", "tests/contracts/test_undo_store.py"),
-    "adapters/catalogs/staging.py": _COMMITS,
+    "adapters/catalogs/staging.py": ("tests/adapters/test_staging.py", *_COMMITS),
     "adapters/catalogs/sql.py": ("tests/contracts/test_catalog.py", *_COMMITS),
     "adapters/metadata/changes.py": (
         "tests/adapters/test_metadata.py",

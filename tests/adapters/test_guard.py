@@ -205,7 +205,7 @@ def test_the_places_of_a_scan() -> None:
         "s3://far/x is not scanned: it lies outside the allowed_locations of catalog lake",
     ]
     with pytest.raises(Refused, match=r"add its place to catalogs\.pond\.allowed_locations"):
-        guard.require_in_allowed_place(guest(location="s3://lake/elsewhere"))
+        guard.around(guest(location="s3://lake/elsewhere"))
 
 
 def test_files_that_somebody_unseen_may_read_stay() -> None:

@@ -95,11 +95,8 @@ class DeletionGuard:
         registry = self.registry
         require_iceberg_alone(registry.files, metadata, lambda: registry.registrations.adopted(metadata.table_uuid))
 
-    def require_in_allowed_place(self, metadata: TableMetadata) -> None:
-        """Raise `Refused` if the table lies outside of `allowed_locations`: its files could not be deleted."""
-        self._require_in_allowed_place(metadata, self.spelling(metadata.ref))
-
     def _require_in_allowed_place(self, metadata: TableMetadata, spelling: Spelling) -> None:
+        """Raise `Refused` if the table lies outside of `allowed_locations`: its files could not be deleted."""
         if not self._allows(metadata.ref, metadata.location, spelling):
             catalog = metadata.ref.catalog
             raise Refused(

@@ -75,7 +75,6 @@ class RemoveOrphansInService:
         """Scan the table's places and delete as far as the mode allows. Raises `Refused` on any doubt."""
         base, clock = request.base, self.deletion.clock
         started = clock.now()
-        self.guard.require_in_allowed_place(base)
         scan = self.scan(catalog, request, step)
         chosen = self._orphans_to_delete(base, scan.orphans, step)
         deleted = DeletionResult(chosen)
