@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
-from icewright.core.table import MAIN, RefKind, Snapshot, TableMetadata, TableRef, columns
+from icewright.core.table import FORMAT_V3, MAIN, RefKind, Snapshot, TableMetadata, TableRef, columns
 from icewright.core.writer_state import summary_number
 
 _NUMBERED = {  # lists, the number of each item, and which of them is in use
@@ -28,6 +29,7 @@ _SOURCES = {  # types that transforms apply to
     "truncate": _CUT,
     "bucket": {*_CUT, *_TIMESTAMPS, "date", "time", "uuid", "fixed"},
 }
+_SINCE_V3 = ("unknown", "variant", "geometry", "geography")
 _RESERVED = 2**31 - 201  # column ids above are Iceberg's own
 _NO_SNAPSHOT = -1  # how older writers say that a table has none
 _CLOCK_SKEW_MS = 60_000  # by which Iceberg's library lets logs go back
@@ -110,8 +112,8 @@ class IntegrityReport:
 
 def metadata_faults(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[FileFault]:
     """Yield where a metadata file contradicts itself; `document` is its JSON. Most of this breaks no snapshot yet."""
-    checks = _wrong_references, _wrong_ancestry, _wrong_ids, _wrong_sources, _wrong_names, _wrong_logs, _unfit, _refused
-    for finding in checks:
+    checks = _wrong_references, _wrong_ancestry, _wrong_ids, _wrong_sources, _wrong_names, _wrong_logs
+    for finding in (*checks, _too_new, _ambiguous, _unfit, _refused):
         for kind, detail, snapshot_ids in finding(metadata, document):
             yield FileFault(kind, "metadata", metadata.metadata_location, detail, tuple(snapshot_ids))
 
@@ -134,6 +136,9 @@ def _wrong_references(metadata: TableMetadata, _: Mapping[str, Any]) -> Iterator
 
 
 def _wrong_ancestry(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
+    if endless := sorted(_endless(metadata)):
+        detail = f"snapshot {endless[0]} comes from itself: who asks for its history never ends"
+        yield FileFaultKind.WRONG_SNAPSHOT, detail, endless
     schema_ids = {schema.get("schema-id") or 0 for schema in document.get("schemas") or ()}
     for one in metadata.snapshots:
         if one.operation is None and one.sequence_number > 0:  # format v1 asks for none
@@ -146,15 +151,24 @@ def _wrong_ancestry(metadata: TableMetadata, document: Mapping[str, Any]) -> Ite
             detail = f"snapshot {one.snapshot_id} is of schema {one.schema_id}, which is gone"
             yield FileFaultKind.WRONG_FIELDS, detail, (one.snapshot_id,)
         parent = metadata.by_id.get(one.parent_id or 0)
-        if parent is one:
-            detail = f"snapshot {one.snapshot_id} is its own parent: who asks for its history never ends"
-            yield FileFaultKind.WRONG_SNAPSHOT, detail, (one.snapshot_id,)
         if parent is not None and parent.sequence_number > one.sequence_number:
             detail = f"snapshot {one.snapshot_id} has a lower sequence number than its parent {parent.snapshot_id}"
             yield FileFaultKind.WRONG_SEQUENCE, detail, (one.snapshot_id,)
         if parent is not None and not _follows(parent, one, "records") and _follows(parent, one, "data-files"):
             detail = f"total-records of snapshot {one.snapshot_id} is not its parent's with what it adds and deletes"
             yield FileFaultKind.WRONG_COUNT, detail, ()
+
+
+def _endless(metadata: TableMetadata) -> AbstractSet[int]:
+    """Return the snapshots that are their own ancestors, and those that come from them."""
+    ended, endless, by_id = set[int](), set[int](), metadata.by_id
+    for one in metadata.snapshots:
+        line, ancestor = set[int](), by_id.get(one.snapshot_id)
+        while ancestor is not None and not any(ancestor.snapshot_id in found for found in (ended, endless, line)):
+            line.add(ancestor.snapshot_id)
+            ancestor = by_id.get(ancestor.parent_id or 0)
+        (endless if ancestor is not None and ancestor.snapshot_id not in ended else ended).update(line)
+    return endless
 
 
 def _follows(parent: Snapshot, one: Snapshot, what: str) -> bool:
@@ -171,7 +185,8 @@ def _follows(parent: Snapshot, one: Snapshot, what: str) -> bool:
 
 def _wrong_ids(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
     """Yield ids beyond the last one that was given: what comes next gets them once more."""
-    column_ids = [number for schema in document.get("schemas") or () for number, _, _ in columns(schema)]
+    schemas = document.get("schemas") or ()
+    column_ids = [number for schema in schemas for number, _, _ in columns(schema, elements=True)]
     field_ids = [one.field_id for spec in metadata.specs for one in spec.fields]
     for name, ids, last in (
         ("column", column_ids, "last-column-id"),
@@ -192,6 +207,17 @@ def _wrong_ids(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator
         if end > (following := document.get("next-row-id", end)):
             detail = f"the row ids of snapshot {snapshot['snapshot-id']} end at {end}, the next one is {following}"
             yield FileFaultKind.WRONG_ROW_IDS, detail, (snapshot["snapshot-id"],)
+
+
+def _too_new(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
+    """Yield types that the format version of the table has not yet."""
+    if (version := metadata.format_version) >= FORMAT_V3:
+        return
+    for schema in document.get("schemas") or (metadata.schema,):
+        for number, path, kind in columns(schema, elements=True):
+            if isinstance(kind, str) and (kind.endswith("_ns") or kind.startswith(_SINCE_V3)):
+                detail = f"column {number} {'.'.join(path)} is of type {kind}, which format version {version} has not"
+                yield FileFaultKind.WRONG_FIELDS, detail, ()
 
 
 def _wrong_sources(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
@@ -215,6 +241,12 @@ def _wrong_logs(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterato
         if any(after < before - _CLOCK_SKEW_MS for before, after in pairwise([*times, document["last-updated-ms"]])):
             detail = f"its {name} goes back in time: Iceberg's library refuses to load the table"
             yield FileFaultKind.WRONG_LOG, detail, metadata.by_id
+    logged, current = [entry["snapshot-id"] for entry in document.get("snapshot-log") or ()], metadata.current_snapshot
+    if current is not None and logged[-1:] != [current.snapshot_id]:
+        detail = "its snapshot-log does not end with the current snapshot: readers of a time find another one, or none"
+        yield FileFaultKind.WRONG_LOG, detail, ()
+    if gone := sorted({*logged} - metadata.by_id.keys()):
+        yield FileFaultKind.WRONG_LOG, f"its snapshot-log has {gone}, which are gone: readers of their times fail", ()
 
 
 def _wrong_names(metadata: TableMetadata, _: Mapping[str, Any]) -> Iterator[_Finding]:
@@ -229,23 +261,61 @@ def _wrong_names(metadata: TableMetadata, _: Mapping[str, Any]) -> Iterator[_Fin
                 yield FileFaultKind.WRONG_FIELDS, detail, metadata.by_id
 
 
-def _unfit(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
-    """Yield transforms and identifiers of columns that cannot have them: Iceberg's library loads no such table."""
-    kinds = {number: str(kind) for number, _, kind in columns(metadata.schema)}
+def _ambiguous(metadata: TableMetadata, _: Mapping[str, Any]) -> Iterator[_Finding]:
+    """Yield partition fields for which Spark reads nothing: no transform that it knows, or several fields of one id."""
+    sources, transforms = defaultdict[int, set[int]](set), defaultdict[int, set[str]](set)
     for spec in metadata.specs:
         for one in spec.fields:
-            (transform, _, width), kind = one.transform.partition("["), kinds.get(one.source_id)
-            fits = kind is None or transform not in _SOURCES or re.split(r"[(\[]", kind)[0] in _SOURCES[transform]
-            if not fits or (transform in ("bucket", "truncate") and not width.strip("]0")):
-                detail = f"partition spec {spec.spec_id} has {one.name} by {one.transform}, which no {kind} can have"
+            sources[one.field_id].add(one.source_id)
+            transforms[one.field_id].add(one.transform.lower())
+            if (name := one.transform.lower().partition("[")[0]) not in ("identity", "void", *_SOURCES):
+                detail = f"partition spec {spec.spec_id} has {one.name} by {name}, a transform that Spark does not know"
                 yield FileFaultKind.WRONG_FIELDS, detail, metadata.by_id
+    for number in sources:
+        if len(sources[number]) > 1 or len(transforms[number] - {"void"}) > 1:
+            detail = f"several partition fields have the id {number}, by other columns or transforms: Spark reads none"
+            yield FileFaultKind.WRONG_FIELDS, detail, metadata.by_id
+
+
+def _unfit(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
+    """Yield transforms and identifiers of columns that cannot have them: Iceberg's library loads no such table."""
+    kinds = {number: kind for number, _, kind in columns(metadata.schema)}
+    by = [(f"partition spec {s.spec_id}", one.source_id, one.transform) for s in metadata.specs for one in s.fields]
+    for order in document.get("sort-orders") or ():
+        if order["order-id"] == metadata.sort_order_id:
+            by += [("its default sort order", one.get("source-id"), one["transform"]) for one in order["fields"]]
+    for what, source, transform in by:
+        if not _can_have(kinds.get(source), transform):
+            kind = kinds.get(source)
+            kind = kind["type"] if isinstance(kind, Mapping) else kind
+            detail = f"{what} has column {source} by {transform}, which no {kind} can have"
+            yield FileFaultKind.WRONG_FIELDS, detail, metadata.by_id
     for schema in document.get("schemas") or (metadata.schema,):
-        kinds = {number: str(kind) for number, _, kind in columns(schema)}
-        optional = {field["id"] for field in schema["fields"] if not field["required"]}
+        exact = set(_exact(schema["fields"]))
         for number in schema.get("identifier-field-ids") or ():
-            if number in optional or kinds.get(number, "float") in ("float", "double"):
+            if number not in exact:
                 detail = f"a schema has the identifier field {number}, which is no required column of an exact type"
                 yield FileFaultKind.WRONG_FIELDS, detail, metadata.by_id
+
+
+def _can_have(kind: Any, transform: str) -> bool:  # noqa: ANN401 - text, JSON of a nested type, or None where it is gone
+    """Return whether a column of a type can be transformed so; transforms that are unknown are not judged."""
+    name, _, width = transform.lower().partition("[")
+    if name in ("bucket", "truncate") and not width.strip("]0"):
+        return False
+    if kind is None or name == "void":
+        return True
+    return isinstance(kind, str) and (name not in _SOURCES or re.split(r"[(\[]", kind)[0] in _SOURCES[name])
+
+
+def _exact(fields: Iterable[Mapping[str, Any]]) -> Iterator[int]:
+    """Yield the columns that can identify rows: they are never null, and have no values that are nearly equal."""
+    for one in fields:
+        match one["type"]:
+            case {"type": "struct", "fields": inner} if one["required"]:
+                yield from _exact(inner)
+            case str(kind) if one["required"] and kind not in ("float", "double"):
+                yield one["id"]
 
 
 def _refused(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
@@ -259,7 +329,7 @@ def _refused(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_
         if names in document and (current := document.get(chosen)) not in (*none, *numbers):
             yield FileFaultKind.WRONG_FIELDS, f"its {chosen} is {current}, and it has no such {number}", metadata.by_id
     for schema in document.get("schemas") or (metadata.schema,):
-        fields = [(number, ".".join(path)) for number, path, _ in columns(schema)]
+        fields = [(number, ".".join(path)) for number, path, _ in columns(schema, elements=True)]
         counted = Counter(f"id {number}" for number, _ in fields) + Counter(f"name {name}" for _, name in fields)
         for twice in (what for what, times in counted.items() if times > 1):
             yield FileFaultKind.WRONG_FIELDS, f"a schema has several columns of the {twice}", metadata.by_id
@@ -271,8 +341,20 @@ def _refused(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_
             detail = f"{ref.kind} {ref.name} has a retention that no {ref.kind} can have"
             yield FileFaultKind.WRONG_SNAPSHOT, detail, metadata.by_id
     try:
-        mapping = json.loads(metadata.properties.get("schema.name-mapping.default", "[]"))
-    except ValueError:
-        mapping = None
-    if not isinstance(mapping, list):
-        yield FileFaultKind.WRONG_FIELDS, "its schema.name-mapping.default is no list of names", metadata.by_id
+        mapped = _mapped_ids(json.loads(metadata.properties.get("schema.name-mapping.default", "[]")))
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        mapped = None
+    if mapped is None or len({*mapped}) < len(mapped):
+        detail = "its schema.name-mapping.default is no list of names, or has a name or an id twice"
+        yield FileFaultKind.WRONG_FIELDS, detail, metadata.by_id
+
+
+def _mapped_ids(mapping: Sequence[Mapping[str, Any]]) -> list[int] | None:
+    """Return the ids of a name mapping; None for names that are no texts, or that are there twice."""
+    names = [name for one in mapping for name in one.get("names", [])]
+    found = [one["field-id"] for one in mapping if one.get("field-id") is not None]
+    inner = [_mapped_ids(one["fields"]) for one in mapping if "fields" in one]
+    texts = all(isinstance(one.get("names", []), list) for one in mapping) and all(isinstance(n, str) for n in names)
+    if not texts or len({*names}) < len(names) or not all(isinstance(number, int) for number in found) or None in inner:
+        return None
+    return found + [number for some in inner for number in some or ()]

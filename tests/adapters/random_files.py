@@ -15,7 +15,8 @@ from uuid import UUID
 
 import pyarrow as pa
 
-from icewright.adapters.engines.arrow.types import Field, arrow_field, arrow_type, list_element, map_key, map_value
+from icewright.adapters.engines.arrow.types import Field, arrow_field, arrow_type
+from icewright.core.table import inner_fields
 
 _NULLS = 4  # one value in so many
 _YEAR_0, _YEAR_10_000 = -62_167_219_200_000_000, 253_402_300_800_000_000  # microseconds
@@ -173,8 +174,8 @@ def _later(row: Mapping[int, Any], field: Field) -> Any:
         case "struct":
             return projected(value, kind["fields"])
         case "list":
-            return [_later({kind["element-id"]: one}, list_element(kind)) for one in value]
-    return [(key, _later({kind["value-id"]: one}, map_value(kind))) for key, one in value]
+            return [_later({kind["element-id"]: one}, *inner_fields(kind)) for one in value]
+    return [(key, _later({kind["value-id"]: one}, inner_fields(kind)[1])) for key, one in value]
 
 
 def array(kind: Any, values: Sequence[Any]) -> pa.Array:
@@ -224,7 +225,7 @@ def plain(kind: Any, found: pa.Array) -> list[Any]:
         case "list":
             inner: list[Any] = plain(kind["element"], found.values)
         case _:
-            keys = plain(map_key(kind)["type"], found.keys)
+            keys = plain(kind["key"], found.keys)
             inner = list(zip(keys, plain(kind["value"], found.items), strict=True))
     offsets = found.offsets.to_pylist()
     return [inner[offsets[row] : offsets[row + 1]] if ok else None for row, ok in enumerate(valid)]

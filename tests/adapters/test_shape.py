@@ -31,7 +31,9 @@ V2 = {
     "last-sequence-number": 1,
     "schemas": [{**SCHEMA, "schema-id": 0, "identifier-field-ids": [1]}],
     "current-schema-id": 0,
-    "partition-specs": [{"spec-id": 0, "fields": [{"source-id": 1, "name": "id", "transform": "identity"}]}],
+    "partition-specs": [
+        {"spec-id": 0, "fields": [{"source-id": 1, "field-id": 1000, "name": "id", "transform": "identity"}]}
+    ],
     "default-spec-id": 0,
     "last-partition-id": 1000,
     "sort-orders": [{"order-id": 0, "fields": []}],
@@ -40,6 +42,36 @@ V2 = {
     "snapshot-log": [{"snapshot-id": 3, "timestamp-ms": 1}],
     "unheard-of": {},
 }
+
+
+DAY = "2026-11-29"
+DEFAULTS = {  # a value of each type, and what is none
+    "boolean": (True, 0),
+    "int": (5, 2**31),
+    "long": (2**31, "5"),
+    "float": (1.0, 1),
+    "date": (DAY, 20_000),
+    "time": ("10:00:00.5", "10"),
+    "timestamp": (f"{DAY}T10:00", DAY),
+    "timestamptz_ns": (f"{DAY}T10:00:00.123456789+00:00", f"{DAY}T10:00:00"),
+    "string": ("", None),
+    "uuid": (V2["table-uuid"], "x"),
+    "fixed[2]": ("0aFF", "0a f"),
+    "decimal(5, 2)": ("-1.25", 1.25),
+    "unknown": (None, None),
+}
+
+
+@pytest.mark.parametrize(("kind", "right", "wrong"), [(kind, *values) for kind, values in DEFAULTS.items()])
+def test_a_default_is_a_value_of_its_type(kind: str, right: Any, wrong: Any) -> None:
+    """Readers that know defaults do not load the schema otherwise."""
+
+    def with_default(value: Any) -> str | None:
+        field = {"id": 9, "name": "more", "required": False, "type": kind, "write-default": value}
+        return malformed({**V2, "schemas": [{**SCHEMA, "fields": [field]}]})
+
+    assert (with_default(right) is None) is (kind != "unknown")
+    assert f"more has the default {wrong!r}, which is no {kind}" in (with_default(wrong) or "")
 
 
 @pytest.mark.parametrize(
@@ -68,6 +100,14 @@ def test_what_the_spec_allows(document: Any) -> None:
         (lambda d: d["partition-specs"][0]["fields"][0].pop("source-id"), "it is of no column"),
         (lambda d: d["sort-orders"][0].update({"order-id": 1}), "0 is the `order-id` of no order"),
         (lambda d: d.update(refs=None), "$.refs"),
+        (lambda d: d.update({"table-uuid": "orders"}), "'orders' is no `table-uuid`"),
+        (lambda d: d["partition-specs"][0]["fields"][0].pop("field-id"), "the `field-id` of each partition field"),
+        (lambda d: d["snapshots"][0].update({"first-row-id": 0}), "`first-row-id`, and no `added-rows`"),
+        (lambda d: d["snapshots"][0].update(summary={"total-records": 7}), "$.snapshots[0].summary"),
+        (lambda d: d["schemas"][0]["fields"][0].update(type={**TAGS, "element": "set"}), "no type is called 'set'"),
+        (lambda d: d["schemas"][0]["fields"][0].update(type={**KEYS, "key": "decimal(39, 2)"}), "more digits than 38"),
+        (lambda d: d["schemas"][0]["fields"][0].update(type="decimal(4, 9)"), "behind the point than in all"),
+        (lambda d: d["schemas"][0]["fields"][0].update(type="unknown"), "id is required and of type unknown"),
         (lambda d: d["snapshots"][0].update({"timestamp-ms": "now"}), "$.snapshots[0].timestamp-ms"),
         (lambda d: d.update(statistics=[{"snapshot-id": 3}]), "$.statistics[0]"),
     ],

@@ -9,6 +9,7 @@ from struct import pack
 from typing import Any, cast
 
 import fastavro
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -195,11 +196,45 @@ def _scrambled_footer(folder: Path) -> None:
     path.write_bytes(content[:-60] + b"x" * 52 + content[-8:])
 
 
-def _sorted_by(number: int) -> Callable[[Any], None]:
-    by = {"transform": "identity", "source-id": number, "direction": "asc", "null-order": "nulls-first"}
+def _sorted_by(number: int, transform: str = "identity") -> Callable[[Any], None]:
+    by = {"transform": transform, "source-id": number, "direction": "asc", "null-order": "nulls-first"}
     return lambda document: document.update(
         {"sort-orders": [{"order-id": 1, "fields": [by]}], "default-sort-order-id": 1}
     )
+
+
+def _spec_of(number: int, column: int, transform: str) -> Mapping[str, Any]:
+    by = {"name": "more", "transform": transform, "source-id": column, "field-id": number}
+    return {"spec-id": 1, "fields": [by]}
+
+
+def _list(number: int, element: int, kind: str = "long") -> Mapping[str, Any]:
+    of = {"type": "list", "element-id": element, "element-required": False, "element": kind}
+    return {"id": number, "name": "more", "required": False, "type": of}
+
+
+def _identified_inside(document: Any) -> None:
+    """Let a column inside of an optional one identify rows."""
+    inner = {"id": 9, "name": "inner", "required": True, "type": "long"}
+    outer = {"id": 8, "name": "outer", "required": False, "type": {"type": "struct", "fields": [inner]}}
+    document["schemas"][0]["fields"].append(outer)
+    document["schemas"][0]["identifier-field-ids"] = [9]
+    document["last-column-id"] = 9
+
+
+def _with_list(folder: Path) -> None:
+    """Let the newest data file have a list of texts, where the schema has one of numbers."""
+
+    def listed(entry: Any) -> None:
+        path = Path(entry["data_file"]["file_path"].removeprefix("file://"))
+        table = pq.read_table(path)
+        texts = pa.list_(pa.field("element", pa.string(), metadata={"PARQUET:field_id": "9"}))
+        field = pa.field("more", texts, metadata={"PARQUET:field_id": "8"})
+        pq.write_table(table.append_column(field, pa.array([["a"]] * table.num_rows, texts)), path)
+        entry["data_file"].update(file_size_in_bytes=path.stat().st_size, split_offsets=None)
+
+    changed_entry(listed)(folder)
+    _metadata(lambda d: [d.update({"last-column-id": 9}), d["schemas"][0]["fields"].append(_list(8, 9))])(folder)
 
 
 def _called_deletes(content: int) -> Callable[[Path], None]:
@@ -410,7 +445,9 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
     ),
     "row ids of a snapshot are given again": (
         AT_ENTRIES,
-        _metadata(lambda d: [d.update({"next-row-id": 6}), d["snapshots"][0].update({"first-row-id": 7})]),
+        _metadata(
+            lambda d: [d.update({"next-row-id": 6}), d["snapshots"][0].update({"first-row-id": 7, "added-rows": 0})]
+        ),
         KIND.WRONG_ROW_IDS,
     ),
     "a table of format v2 has a deletion vector": (
@@ -460,6 +497,21 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
     "two snapshots have one id": (AT_ENTRIES, _metadata(_once_more("snapshots")), KIND.DUPLICATE),
     "two schemas have one id": (AT_ENTRIES, _metadata(_once_more("schemas")), KIND.DUPLICATE),
     "two partition specs have one id": (AT_ENTRIES, _metadata(_once_more("partition-specs")), KIND.DUPLICATE),
+    "the snapshot log ends with another snapshot than the current one": (
+        AT_ENTRIES,
+        _metadata(lambda document: document["snapshot-log"].pop()),
+        KIND.WRONG_LOG,
+    ),
+    "the snapshot log has a snapshot that is gone": (
+        AT_ENTRIES,
+        _metadata(lambda document: document["snapshot-log"][0].update({"snapshot-id": 7})),
+        KIND.WRONG_LOG,
+    ),
+    "a snapshot comes from one that comes from it": (
+        AT_ENTRIES,
+        _metadata(lambda d: d["snapshots"][0].update({"parent-snapshot-id": d["snapshots"][-1]["snapshot-id"]})),
+        KIND.WRONG_SNAPSHOT,
+    ),
     "a snapshot is its own parent": (
         AT_ENTRIES,
         _metadata(lambda d: d["snapshots"][-1].update({"parent-snapshot-id": d["snapshots"][-1]["snapshot-id"]})),
@@ -490,6 +542,17 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
         ),
         KIND.WRONG_FIELDS,
     ),
+    "the table is sorted by the day of a number": (AT_ENTRIES, _metadata(_sorted_by(1, "day")), KIND.WRONG_FIELDS),
+    "an old spec has a transform that there is not": (
+        AT_ENTRIES,
+        _metadata(lambda document: document["partition-specs"].append(_spec_of(1001, 1, "zorder"))),
+        KIND.WRONG_FIELDS,
+    ),
+    "partition fields of two specs have one id": (
+        AT_ENTRIES,
+        _metadata(lambda document: document["partition-specs"].append(_spec_of(1000, 1, "identity"))),
+        KIND.WRONG_FIELDS,
+    ),
     "a text is partitioned by day": (
         AT_ENTRIES,
         _metadata(lambda document: document["partition-specs"][0]["fields"][0].update(transform="day")),
@@ -513,6 +576,24 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
     "two columns have one id": (
         AT_ENTRIES,
         _metadata(lambda d: [s["fields"].append({**s["fields"][0], "name": "again"}) for s in d["schemas"]]),
+        KIND.WRONG_FIELDS,
+    ),
+    "a column and an element of a list have one id": (
+        AT_ENTRIES,
+        _metadata(lambda d: d["schemas"][0]["fields"].append(_list(9, 1))),
+        KIND.WRONG_FIELDS,
+    ),
+    "a table of format v2 has a type of v3 in a list": (
+        AT_ENTRIES,
+        _metadata(
+            lambda d: [d.update({"last-column-id": 9}), d["schemas"][0]["fields"].append(_list(8, 9, "variant"))]
+        ),
+        KIND.WRONG_FIELDS,
+    ),
+    "a file has elements of another type": (AT_FOOTERS, _with_list, KIND.WRONG_FIELDS),
+    "an identifier is in a column that may be null": (
+        AT_ENTRIES,
+        _metadata(_identified_inside),
         KIND.WRONG_FIELDS,
     ),
     "two columns have one name": (
@@ -539,6 +620,15 @@ DEEPER_FAULTS: dict[str, tuple[CheckLevel, Callable[[Path], None], FileFaultKind
     "the mapping of names is cut": (
         AT_ENTRIES,
         _metadata(lambda d: d["properties"].update({"schema.name-mapping.default": "[{"})),
+        KIND.WRONG_FIELDS,
+    ),
+    "the mapping of names has one twice": (
+        AT_ENTRIES,
+        _metadata(
+            lambda d: d["properties"].update(
+                {"schema.name-mapping.default": json.dumps([{"field-id": n, "names": ["id"]} for n in (1, 2)])}
+            )
+        ),
         KIND.WRONG_FIELDS,
     ),
     "an entry of an earlier commit has no sequence number": (

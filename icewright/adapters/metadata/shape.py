@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
@@ -14,14 +15,58 @@ _Id = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
 _ANY = Meta(min_length=1)
 _NAMES = r"boolean|int|long|float|double|date|time|timestamp(tz)?(_ns)?|string|uuid|binary|unknown|variant"
 _TYPE = re.compile(
-    rf"({_NAMES}|fixed\[\s*\d+\s*\]|decimal\(\s*\d+\s*,\s*\d+\s*\)|geometry(\(.*\))?|geography(\(.*\))?)"
+    rf"({_NAMES}|fixed\[\s*\d+\s*\]|decimal\(\s*(\d+)\s*,\s*(\d+)\s*\)|geometry(\(.*\))?|geography(\(.*\))?)"
 )
+_MOST_DIGITS = 38
+_UUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+_DAY, _TIME, _BYTES = r"[+-]?\d{4,}-\d\d-\d\d", r"\d\d:\d\d(:\d\d(\.\d{1,9})?)?", r"([0-9a-fA-F]{2})*"
+_MOMENT = {"timestamp": f"{_DAY}T{_TIME}", "timestamptz": rf"{_DAY}T{_TIME}(Z|\+00:00)"}
+# how the JSON of defaults has values of types: by a type of JSON, or by text
+_VALUES: Mapping[str, type | str] = {
+    "boolean": bool,
+    "int": int,
+    "long": int,
+    "float": float,
+    "double": float,
+    "string": str,
+    "date": _DAY,
+    "time": _TIME,
+    "uuid": _UUID,
+    "fixed": _BYTES,
+    "binary": _BYTES,
+    "decimal": r"-?\d+(\.\d+)?",
+    **_MOMENT,
+    **{f"{name}_ns": pattern for name, pattern in _MOMENT.items()},
+}
 _V2, _V3 = 2, 3  # format versions
 # that format v1 may leave out
 _SINCE_V2 = (
     *("table_uuid", "schemas", "current_schema_id", "partition_specs", "default_spec_id", "last_partition_id"),
     *("sort_orders", "default_sort_order_id", "last_sequence_number"),
 )
+
+
+def _require_type(kind: _Type) -> None:
+    """Raise `ValueError` where a simple type is none."""
+    match = _TYPE.fullmatch(kind) if isinstance(kind, str) else None
+    if isinstance(kind, str) and not match:
+        raise ValueError(f"no type is called {kind!r}")
+    if match and match[4] and not max(1, int(match[5])) <= int(match[4]) <= _MOST_DIGITS:
+        raise ValueError(f"{kind} has more digits than 38 or behind the point than in all, or none")
+
+
+def _has_value(kind: _Type, default: Json) -> bool:
+    """Return whether the JSON of a default is a value of a type; those of nested types are not read."""
+    if not isinstance(kind, str):
+        return isinstance(default, Mapping | list)
+    match _VALUES.get(re.split(r"\W", kind, maxsplit=1)[0]):
+        case None:
+            return False
+        case str(pattern):
+            return isinstance(default, str) and bool(re.fullmatch(pattern, default))
+        case expected:
+            bits = {"int": 31, "long": 63}.get(kind)
+            return type(default) is expected and (bits is None or -(2**bits) <= default < 2**bits)
 
 
 class _Struct(msgspec.Struct, tag="struct", frozen=True, gc=False):
@@ -33,6 +78,9 @@ class _List(SpecObject, tag="list", frozen=True, gc=False):
     element: _Type
     element_required: bool
 
+    def __post_init__(self) -> None:
+        _require_type(self.element)
+
 
 class _Map(SpecObject, tag="map", frozen=True, gc=False):
     key_id: _Id
@@ -41,19 +89,29 @@ class _Map(SpecObject, tag="map", frozen=True, gc=False):
     value: _Type
     value_required: bool
 
+    def __post_init__(self) -> None:
+        _require_type(self.key)
+        _require_type(self.value)
+
 
 _Type = str | _Struct | _List | _Map
 
 
-class _Field(msgspec.Struct, frozen=True, gc=False):
+class _Field(SpecObject, frozen=True, gc=False):
     id: _Id
     name: str
     required: bool
     type: _Type
+    initial_default: Json = msgspec.UNSET
+    write_default: Json = msgspec.UNSET
 
     def __post_init__(self) -> None:
-        if isinstance(self.type, str) and not _TYPE.fullmatch(self.type):
-            raise ValueError(f"no type is called {self.type!r}")
+        _require_type(self.type)
+        if self.type == "unknown" and self.required:
+            raise ValueError(f"{self.name} is required and of type unknown, which has nothing but nulls")
+        for default in (self.initial_default, self.write_default):
+            if default is not msgspec.UNSET and not _has_value(self.type, default):
+                raise ValueError(f"{self.name} has the default {default!r}, which is no {self.type}")
 
 
 class _Sourced(SpecObject, frozen=True, gc=False):
@@ -68,7 +126,7 @@ class _Sourced(SpecObject, frozen=True, gc=False):
 
 class _PartitionField(_Sourced, kw_only=True, frozen=True, gc=False):
     name: Annotated[str, _ANY]
-    field_id: _Id | msgspec.UnsetType = msgspec.UNSET
+    field_id: _Id | None = None
 
 
 class _SortField(_Sourced, kw_only=True, frozen=True, gc=False):
@@ -127,6 +185,11 @@ class _Snapshot(SpecObject, frozen=True, gc=False):
     timestamp_ms: int
     first_row_id: int | None = None
     added_rows: int | None = None
+    summary: dict[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.first_row_id is not None and self.added_rows is None:
+            raise ValueError(f"snapshot {self.snapshot_id} has `first-row-id`, and no `added-rows`")
 
 
 class _Shape(SpecObject, frozen=True, gc=False):
@@ -156,6 +219,10 @@ class _Shape(SpecObject, frozen=True, gc=False):
         needed = (*_SINCE_V2 * (self.format_version >= _V2), *("next_row_id",) * (self.format_version >= _V3))
         if lacking := [name for name in needed if getattr(self, name) is None]:
             raise ValueError(f"format v{self.format_version} needs {', '.join(lacking).replace('_', '-')}")
+        if self.format_version >= _V2 and any(f.field_id is None for s in self.partition_specs or () for f in s.fields):
+            raise ValueError(f"format v{self.format_version} needs the `field-id` of each partition field")
+        if self.table_uuid is not None and not re.fullmatch(_UUID, self.table_uuid):
+            raise ValueError(f"{self.table_uuid!r} is no `table-uuid`")
         if self.schemas is None and self.schema is None:
             raise ValueError("it has no schema")
 

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icewright.adapters.engines.arrow.types import (
-    FIELD_ID,
-    Field,
-    arrow_type,
-    constant,
-    list_element,
-    map_key,
-    map_value,
-)
+from icewright.adapters.engines.arrow.types import FIELD_ID, Field, arrow_type, constant
 from icewright.core.kernel import FOREIGN_TYPE, NO_IDS
+from icewright.core.table import inner_fields
 
 _INT_BITS = 32
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
@@ -62,6 +55,18 @@ def children(kind: pa.DataType) -> list[pa.Field]:
     if pa.types.is_map(kind):
         return [kind.key_field, kind.item_field]
     return [kind.value_field] if _is_list(kind) else []
+
+
+def with_inner(fields: Iterable[pa.Field]) -> Iterator[pa.Field]:
+    """Yield fields, each before those inside of it."""
+    for field in fields:
+        yield field
+        yield from with_inner(children(field.type))
+
+
+def stored(fields: Iterable[pa.Field]) -> Iterator[pa.Field]:
+    """Yield the columns that Parquet stores of fields, in their order."""
+    return (field for field in with_inner(fields) if not children(field.type))
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -142,11 +147,12 @@ def _project(array: pa.Array, file_field: pa.Field, field: Field) -> pa.Array:
             return _project_struct(array, file_field.type, kind)
         case "list":
             array = array if pa.types.is_list(array.type) else _list_array(array)
-            values = _project(array.values, file_field.type.value_field, list_element(kind))
+            values = _project(array.values, file_field.type.value_field, *inner_fields(kind))
             return _with_values(array, wanted, values)
         case _:
-            keys = _project(array.keys, file_field.type.key_field, map_key(kind))
-            items = _project(array.items, file_field.type.item_field, map_value(kind))
+            key, value = inner_fields(kind)
+            keys = _project(array.keys, file_field.type.key_field, key)
+            items = _project(array.items, file_field.type.item_field, value)
             entries = pa.StructArray.from_arrays([keys, items], fields=[wanted.key_field, wanted.item_field])
             return _with_values(array, wanted, entries)
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icewright.core import field_ids
+from icewright.core.table import inner_fields
 
 FIELD_ID = b"PARQUET:field_id"
 ROW_ID = {"id": field_ids.ROW_ID, "name": "_row_id", "required": False, "type": "long"}
@@ -69,13 +70,14 @@ def arrow_type(kind: Any) -> pa.DataType:  # noqa: ANN401 - the spec's JSON of a
     """Return the Arrow type of an Iceberg type. Raises `ValueError`."""
     if isinstance(kind, str):
         return _primitive(kind)
+    inner = [arrow_field(field) for field in inner_fields(kind)]
     match kind["type"]:
         case "struct":
-            return pa.struct([arrow_field(field) for field in kind["fields"]])
+            return pa.struct(inner)
         case "list":
-            return pa.list_(arrow_field(list_element(kind)))
+            return pa.list_(*inner)
         case "map":
-            return pa.map_(arrow_field(map_key(kind)), arrow_field(map_value(kind)))
+            return pa.map_(*inner)
     raise ValueError(f"type {kind['type']} is unknown")
 
 
@@ -87,22 +89,6 @@ def _primitive(kind: str) -> pa.DataType:
     if fixed := _FIXED.fullmatch(kind):
         return pa.binary(int(fixed[1]))
     raise ValueError(f"type {kind} has no equal in Arrow")
-
-
-def list_element(kind: Mapping[str, Any]) -> Field:
-    """Return the element of a list as a field."""
-    required = kind["element-required"]
-    return {"id": kind["element-id"], "name": "element", "required": required, "type": kind["element"]}
-
-
-def map_key(kind: Mapping[str, Any]) -> Field:
-    """Return the key of a map as a field."""
-    return {"id": kind["key-id"], "name": "key", "required": True, "type": kind["key"]}
-
-
-def map_value(kind: Mapping[str, Any]) -> Field:
-    """Return the value of a map as a field."""
-    return {"id": kind["value-id"], "name": "value", "required": kind["value-required"], "type": kind["value"]}
 
 
 def storage_array(array: pa.Array) -> pa.Array:

@@ -95,7 +95,7 @@ class CheckedEntries:
     @cached_property
     def types(self) -> Mapping[int, Any]:
         """Return the type of each column of any schema or of position deletes; the current schema's where it has it."""
-        of_tables = {number: kind for schema in reversed(self.schemas) for number, _, kind in columns(schema)}
+        of_tables = {number: kind for s in reversed(self.schemas) for number, _, kind in columns(s, elements=True)}
         return {ids.DELETED_PATH: "string", ids.DELETED_POSITION: "long", **of_tables}
 
     @property

@@ -71,7 +71,7 @@ def replaced_types(document: Mapping[str, Any], types: Mapping[int, Any]) -> Map
     """
     by_schema = {}
     for schema in document.get("schemas") or ():
-        others = {number: kind for number, _, kind in columns(schema) if not _reads(types[number], kind)}
+        others = {number: kind for number, _, kind in columns(schema, elements=True) if not _reads(types[number], kind)}
         if others:
             by_schema[schema["schema-id"]] = {**types, **others}
     snapshots = document.get("snapshots") or ()

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.deletes import vector_positions
-from icewright.adapters.engines.arrow.resolve import field_id
+from icewright.adapters.engines.arrow.resolve import field_id, stored, with_inner
 from icewright.adapters.engines.service.column_types import is_read_as, physical_types
 from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.footers import MAGIC, parquet_footer, puffin_blobs
@@ -135,17 +135,18 @@ class _ParquetFile:
         present = {*self.columns.values(), *map(field_id, self.schema)} - {None}
         if present and (lacking := sorted(set(needed) - present)):  # a file without ids has columns by name
             yield FileFaultKind.WRONG_FIELDS, f"it lacks the columns of the ids {lacking}, which its readers need"
-        for number, index in self._simple.items():
-            if not self._fits(number, index):
-                column, kind = self.footer.schema.column(index), self.types[number]
+        for index, field in enumerate(stored(self.schema)):
+            kind = self.types.get(number := field_id(field) or 0)
+            if isinstance(kind, str) and not self._fits(kind, index):
+                column = self.footer.schema.column(index)
                 actual = re.sub(" None$|, is_from.*(?=\\))", "", f"{column.physical_type} {column.logical_type}")
                 yield FileFaultKind.WRONG_FIELDS, f"column {number} is {kind}, and the file's is {actual}"
-        for field in self.schema:
-            stored, kind = field.type, self.types.get(number := field_id(field) or 0)
-            if physical_types(kind) is not None and pa.types.is_nested(stored):
-                yield FileFaultKind.WRONG_FIELDS, f"column {number} is {kind}, and the file's is {stored}"
-            if isinstance(kind, Mapping) and not pa.types.is_nested(stored) and not pa.types.is_null(stored):
-                yield FileFaultKind.WRONG_FIELDS, f"column {number} is a {kind['type']}, and the file's is {stored}"
+            if isinstance(kind, Mapping) and not pa.types.is_null(field.type):
+                yield FileFaultKind.WRONG_FIELDS, f"column {number} is a {kind['type']}, and the file's is {field.type}"
+        for field in with_inner(self.schema):
+            kind = self.types.get(number := field_id(field) or 0)
+            if physical_types(kind) is not None and pa.types.is_nested(field.type):
+                yield FileFaultKind.WRONG_FIELDS, f"column {number} is {kind}, and the file's is {field.type}"
         for number in sorted(self._measured.keys() & set(needed)) if self.one.content == DATA else ():
             if nulls := self._measured[number].nulls:
                 yield FileFaultKind.WRONG_FIELDS, f"column {number} is required, and has {nulls} nulls"
@@ -194,15 +195,15 @@ class _ParquetFile:
         named = {self.columns.get(self.footer.schema.column(i).path): i for i in range(self.footer.num_columns)}
         return {n: index for n, index in named.items() if n is not None and isinstance(self.types.get(n), str)}
 
-    def _fits(self, number: int, index: int) -> bool:
+    def _fits(self, kind: str, index: int) -> bool:
         """Return whether the file stores the column as its type asks for."""
         column = self.footer.schema.column(index)
-        return is_read_as(self.types[number], column.physical_type, column.logical_type.to_json())
+        return is_read_as(kind, column.physical_type, column.logical_type.to_json())
 
     @cached_property
     def _measured(self) -> Mapping[int, ColumnContent]:
         """Return what the footer says of each column of a simple type, by its id."""
-        return {n: self._column(i, self.types[n]) for n, i in self._simple.items() if self._fits(n, i)}
+        return {n: self._column(i, self.types[n]) for n, i in self._simple.items() if self._fits(self.types[n], i)}
 
     def _column(self, index: int, kind: str) -> ColumnContent:
         chunks = [self.footer.row_group(number).column(index) for number in range(self.footer.num_row_groups)]

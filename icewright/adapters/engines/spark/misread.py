@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, children, field_id, with_ids
-from icewright.adapters.engines.arrow.types import Field, list_element, map_key, map_value
+from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, stored, with_ids
 from icewright.adapters.engines.service.column_types import is_read_as
 from icewright.adapters.engines.service.footers import parquet_footer
 from icewright.adapters.engines.spark.pool import StepResult, Work
@@ -89,9 +88,10 @@ class _Columns:
     table: TableMetadata
 
     @cached_property
-    def _by_id(self) -> Mapping[int, Field]:
-        """Return the columns of simple types, those inside of others too."""
-        return {one["id"]: one for field in self.table.schema["fields"] for one in _simple(field)}
+    def _by_id(self) -> Mapping[int, tuple[str, str]]:
+        """Return name and type of the columns of simple types, those inside of others too."""
+        found = columns(self.table.schema, elements=True)
+        return {number: (path[-1], kind) for number, path, kind in found if isinstance(kind, str)}
 
     @cached_property
     def _required(self) -> frozenset[int]:
@@ -101,12 +101,13 @@ class _Columns:
     def misread(self, footer: pq.FileMetaData, schema: pa.Schema) -> str | None:
         """Return how Spark misreads a column of the file; None when it does not, as far as the footer tells."""
         for index, number in enumerate(self._numbers(schema)):
-            if number is not None and (field := self._by_id.get(number)) is not None:
-                how = _misread_type(footer, index, field["type"])
+            if number is not None and number in self._by_id:
+                name, kind = self._by_id[number]
+                how = _misread_type(footer, index, kind)
                 if how is None and number in self._required and _nulls(footer, index):
                     how = "nulls, which it reads as zeroes, and the column is required"
                 if how is not None:
-                    return f"in {field['name']} {how}"
+                    return f"in {name} {how}"
         return None
 
     def _numbers(self, schema: pa.Schema) -> Sequence[int | None]:
@@ -114,29 +115,7 @@ class _Columns:
         try:
             return _ids(schema, self.table.properties.get("schema.name-mapping.default"))
         except UnsupportedByArrow:
-            return [n if one is field else None for n, field in enumerate(schema, 1) for one in _stored(field)]
-
-
-def _simple(field: Field) -> Iterator[Field]:
-    kind = field["type"]
-    match kind if isinstance(kind, str) else kind["type"]:
-        case "struct":
-            inner = kind["fields"]
-        case "list":
-            inner = [list_element(kind)]
-        case "map":
-            inner = [map_key(kind), map_value(kind)]
-        case _:
-            inner = []
-            yield field
-    for one in inner:
-        yield from _simple(one)
-
-
-def _stored(field: pa.Field) -> Iterator[pa.Field]:
-    """Yield the columns that Parquet stores of a field, in their order."""
-    inner = children(field.type)
-    yield from (one for child in inner for one in _stored(child)) if inner else [field]
+            return [n if one is field else None for n, field in enumerate(schema, 1) for one in stored([field])]
 
 
 def _misread_type(footer: pq.FileMetaData, place: int, kind: str) -> str | None:
@@ -200,4 +179,4 @@ def _units(footer: pq.FileMetaData, schema: pa.Schema, mapping: str | None, numb
 
 def _ids(schema: pa.Schema, mapping: str | None) -> Sequence[int | None]:
     """Return the id of each stored column. Raises `UnsupportedByArrow` where file and mapping have none."""
-    return [field_id(one) for field in with_ids(schema, mapping) for one in _stored(field)]
+    return [field_id(one) for one in stored(with_ids(schema, mapping))]
