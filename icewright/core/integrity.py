@@ -12,7 +12,8 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
-from icewright.core.table import FORMAT_V3, MAIN, RefKind, Snapshot, TableMetadata, TableRef, columns
+from icewright.core.schemas import columns
+from icewright.core.table import FORMAT_V3, MAIN, RefKind, Snapshot, TableMetadata, TableRef
 from icewright.core.writer_state import summary_number
 
 _NUMBERED = {  # lists, the number of each item, and which of them is in use
@@ -30,6 +31,7 @@ _SOURCES = {  # types that transforms apply to
     "bucket": {*_CUT, *_TIMESTAMPS, "date", "time", "uuid", "fixed"},
 }
 _SINCE_V3 = ("unknown", "variant", "geometry", "geography")
+NAME_MAPPING = "schema.name-mapping.default"
 _RESERVED = 2**31 - 201  # column ids above are Iceberg's own
 _NO_SNAPSHOT = -1  # how older writers say that a table has none
 _CLOCK_SKEW_MS = 60_000  # by which Iceberg's library lets logs go back
@@ -245,7 +247,8 @@ def _wrong_logs(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterato
     if current is not None and logged[-1:] != [current.snapshot_id]:
         detail = "its snapshot-log does not end with the current snapshot: readers of a time find another one, or none"
         yield FileFaultKind.WRONG_LOG, detail, ()
-    if gone := sorted({*logged} - metadata.by_id.keys()):
+    present = {snapshot["snapshot-id"] for snapshot in document.get("snapshots") or ()}
+    if gone := sorted({*logged} - present):
         yield FileFaultKind.WRONG_LOG, f"its snapshot-log has {gone}, which are gone: readers of their times fail", ()
 
 
@@ -340,13 +343,19 @@ def _refused(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_
         if of_branches or any(value <= 0 for value in (*ages, *kept)):
             detail = f"{ref.kind} {ref.name} has a retention that no {ref.kind} can have"
             yield FileFaultKind.WRONG_SNAPSHOT, detail, metadata.by_id
-    try:
-        mapped = _mapped_ids(json.loads(metadata.properties.get("schema.name-mapping.default", "[]")))
-    except (ValueError, TypeError, AttributeError, RecursionError):
-        mapped = None
-    if mapped is None or len({*mapped}) < len(mapped):
-        detail = "its schema.name-mapping.default is no list of names, or has a name or an id twice"
+    if name_mapping(metadata) != metadata.properties.get(NAME_MAPPING):
+        detail = f"its {NAME_MAPPING} is no list of names, or has a name or an id twice"
         yield FileFaultKind.WRONG_FIELDS, detail, metadata.by_id
+
+
+def name_mapping(metadata: TableMetadata) -> str | None:
+    """Return the mapping by which columns of files without ids are found; None without one that readers can take."""
+    mapping = metadata.properties.get(NAME_MAPPING)
+    try:
+        mapped = [] if mapping is None else _mapped_ids(json.loads(mapping))
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    return None if mapped is None or len({*mapped}) < len(mapped) else mapping
 
 
 def _mapped_ids(mapping: Sequence[Mapping[str, Any]]) -> list[int] | None:

@@ -14,7 +14,8 @@ from typing import Any
 from icewright.core.effective import Knobs
 from icewright.core.partitions import EPOCH
 from icewright.core.rewriting import WHERE
-from icewright.core.table import PartitionFacts, PartitionField, TableFacts, columns
+from icewright.core.schemas import columns
+from icewright.core.table import PartitionFacts, PartitionField, TableFacts
 
 _Truths = frozenset[bool | None]  # the values that a condition may have for a row, None for SQL's null
 _ANY: _Truths = frozenset((True, False, None))

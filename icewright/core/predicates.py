@@ -11,7 +11,8 @@ from typing import Any
 from uuid import UUID
 
 from icewright.core.partitions import DistantTime
-from icewright.core.table import PartitionFacts, PartitionField, TableMetadata, columns
+from icewright.core.schemas import columns
+from icewright.core.table import PartitionFacts, PartitionField, TableMetadata
 
 _PARAMETERISED = re.compile(r"(bucket|truncate)\[(\d+)\]")
 _FUNCTIONS = {"year": "years", "month": "months", "day": "days", "hour": "hours"}

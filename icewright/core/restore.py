@@ -12,7 +12,8 @@ from icewright.core.ancestry import ancestors
 from icewright.core.cadence import Cadence
 from icewright.core.errors import UsageError
 from icewright.core.recovery import LATE_COMMITS, PREFIX, points
-from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableMetadata, columns
+from icewright.core.schemas import columns
+from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableMetadata
 from icewright.core.words import some
 from icewright.core.writer_state import stated_number
 

@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any
 
 from icewright.core.ordering import Ordering
-from icewright.core.table import columns
+from icewright.core.schemas import columns
 
 Range = tuple[Any, Any]  # least and greatest value that a file holds of a column
 _MOST_FILES = 400  # of a partition whose boxes are compared pair by pair; of more, as many spread evenly

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -19,7 +19,6 @@ _PLAIN = re.compile(r"[^.`\s*?]+")  # what needs no quotes: a bare wildcard make
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 MAIN = "main"
 _SPELLING = Spelling()
-_INNER = {"list": ("element",), "map": ("key", "value")}
 FORMAT_V3 = 3  # the version from which on position deletes are vectors, and rows have ids
 # `write.folder-storage.path` is the older name of the first
 WRITE_PATHS = ("write.data.path", "write.folder-storage.path", "write.object-storage.path", "write.metadata.path")
@@ -212,31 +211,6 @@ class TableMetadata:
         if (found := next((s for s in self.specs if s.spec_id == spec_id), None)) is None:
             raise LookupError(f"{self.metadata_location} has no partition spec {spec_id}")
         return found
-
-
-def columns(schema: Mapping[str, Any], *, elements: bool = False) -> Iterator[tuple[int, tuple[str, ...], Any]]:
-    """Yield id, path and type of each column of a schema, through structs, a struct before what is in it.
-
-    With `elements`, those of lists and maps too, by the names that Iceberg gives them.
-    """
-    pending: list[tuple[tuple[str, ...], Any]] = [((), field) for field in reversed(schema.get("fields", ()))]
-    while pending:
-        parents, field = pending.pop()
-        path, kind = (*parents, str(field["name"])), field["type"]
-        yield int(field["id"]), path, kind
-        if isinstance(kind, Mapping) and (elements or kind.get("type") == "struct"):
-            pending += [(path, inner) for inner in reversed(inner_fields(kind))]
-
-
-def inner_fields(kind: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the fields of a struct, the element of a list, or key and value of a map, as the spec's JSON of fields."""
-    if kind["type"] == "struct":
-        fields: Sequence[Mapping[str, Any]] = kind["fields"]
-        return fields
-    return [
-        {"id": kind[f"{name}-id"], "name": name, "required": kind.get(f"{name}-required", True), "type": kind[name]}
-        for name in _INNER.get(kind["type"], ())
-    ]
 
 
 class ManifestContent(enum.IntEnum):

@@ -16,7 +16,7 @@ from uuid import UUID
 import pyarrow as pa
 
 from icewright.adapters.engines.arrow.types import Field, arrow_field, arrow_type
-from icewright.core.table import inner_fields
+from icewright.core.schemas import inner_fields
 
 _NULLS = 4  # one value in so many
 _YEAR_0, _YEAR_10_000 = -62_167_219_200_000_000, 253_402_300_800_000_000  # microseconds

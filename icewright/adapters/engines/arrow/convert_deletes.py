@@ -33,8 +33,9 @@ from icewright.core.errors import (
 from icewright.core.numbers import number_or
 from icewright.core.policy import Operation
 from icewright.core.runs import JOB_ID, FileAction, Outcome, backoff, committed, skipped
+from icewright.core.schemas import columns
 from icewright.core.steps import ConvertEqualityDeletes
-from icewright.core.table import FORMAT_V3, ManifestContent, ManifestFile, Snapshot, TableMetadata, columns
+from icewright.core.table import FORMAT_V3, ManifestContent, ManifestFile, Snapshot, TableMetadata
 from icewright.core.words import count
 from icewright.core.writer_state import stated_number
 from icewright.ports import Catalog, Clock, StepRequest, TableFiles

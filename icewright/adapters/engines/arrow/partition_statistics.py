@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from icewright.adapters.engines.arrow.types import FIELD_ID, arrow_type, storage_array, stored_name
 from icewright.adapters.engines.service.manifest_files import DATA, EQUALITY_DELETES, POSITION_DELETES
 from icewright.core.partitions import EPOCH, DistantTime, partition_key, partition_text, partition_values
-from icewright.core.table import FORMAT_V3, PartitionField, TableMetadata, columns
+from icewright.core.schemas import columns
+from icewright.core.table import FORMAT_V3, PartitionField, TableMetadata
 
 _DELETED = 2  # status of an entry
 _KEY = ("spec_id", "partition")

@@ -19,7 +19,8 @@ from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Bin, FileSlice, Layout
 from icewright.adapters.engines.arrow.types import single_value
 from icewright.core.errors import CommitConflict
-from icewright.core.table import TableMetadata, columns
+from icewright.core.schemas import columns
+from icewright.core.table import TableMetadata
 
 
 @dataclass

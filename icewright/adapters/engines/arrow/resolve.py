@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from icewright.adapters.engines.arrow.types import FIELD_ID, Field, arrow_type, constant
 from icewright.core.kernel import FOREIGN_TYPE, NO_IDS
-from icewright.core.table import inner_fields
+from icewright.core.schemas import inner_fields
 
 _INT_BITS = 32
 _LISTS = (pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType)
@@ -75,7 +75,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 def _with_mapped_ids(fields: Sequence[pa.Field], mapping: Sequence[Mapping[str, Any]]) -> list[pa.Field]:
     """Return the fields with the ids that the name mapping gives; unmapped fields have no id."""
-    by_name = {name: mapped for mapped in mapping for name in mapped["names"]}
+    by_name = {name: mapped for mapped in mapping for name in mapped.get("names", ())}
     result = []
     for field in fields:
         mapped = by_name.get(field.name)

@@ -26,8 +26,9 @@ from icewright.adapters.engines.service.manifest_files import DATA
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.ordering import Ordering
 from icewright.core.paths import data_folder
+from icewright.core.schemas import columns
 from icewright.core.steps import RewriteDataFiles
-from icewright.core.table import ManifestContent, TableMetadata, columns
+from icewright.core.table import ManifestContent, TableMetadata
 from icewright.ports import Catalog, Clock, TableFiles
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icewright.core import field_ids
-from icewright.core.table import inner_fields
+from icewright.core.schemas import inner_fields
 
 FIELD_ID = b"PARQUET:field_id"
 ROW_ID = {"id": field_ids.ROW_ID, "name": "_row_id", "required": False, "type": "long"}

@@ -37,7 +37,8 @@ from icewright.core import field_ids as ids
 from icewright.core.avro_values import Schema
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFault, FileFaultKind, metadata_faults
-from icewright.core.table import Snapshot, TableMetadata, columns
+from icewright.core.schemas import columns
+from icewright.core.table import Snapshot, TableMetadata
 from icewright.core.writer_state import summary_number
 from icewright.ports import TableFiles
 

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import Any
 
-from icewright.core.table import columns
+from icewright.core.schemas import columns
 
 _INTEGERS, _TEXTS = {"INT32", "INT64", "INT96"}, {"BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"}
 # also before they were promoted; types that writers store in many ways are left out
@@ -50,8 +50,8 @@ def is_read_as(kind: str, physical: str, annotation: str) -> bool:
     another scale, and nanoseconds, or milliseconds that are encoded by a dictionary, for microseconds.
     """
     stored, logical = physical_types(kind), json.loads(annotation)
-    if stored is None or logical["Type"] == "Null":  # Parquet's type of null, which is read as any type
-        return True
+    if stored is None or logical["Type"] == "Null":  # Parquet's type of null, at which Spark's reader of columns fails
+        return bool(logical["Type"] != "Null")
     if physical not in stored or logical["Type"] not in _LOGICAL.get(kind.partition("(")[0], {logical["Type"]}):
         return False
     match logical:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -14,13 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icewright.adapters.engines.arrow.deletes import vector_positions
-from icewright.adapters.engines.arrow.resolve import field_id, stored, with_inner
+from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, stored, with_ids, with_inner
 from icewright.adapters.engines.service.column_types import is_read_as, physical_types
 from icewright.adapters.engines.service.content_file import ContentFile
-from icewright.adapters.engines.service.footers import MAGIC, parquet_footer, puffin_blobs
+from icewright.adapters.engines.service.footers import MAGIC, parquet_footer
 from icewright.adapters.engines.service.manifest_files import DATA
 from icewright.adapters.engines.service.partition_bounds import bound_value, is_bound
+from icewright.adapters.engines.service.vector_faults import vector_faults
 from icewright.core import field_ids as ids
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFaultKind
@@ -40,36 +40,48 @@ def check_content(
     specs: Mapping[int, PartitionSpec],
     records: Mapping[str, int],
     needed: Collection[int],
+    names: str | None = None,
 ) -> list[Fault]:
     """Return what the file's footer says other than its entry. A file that is missing has no fault here.
 
     `records` are the rows of data files by path, as far as they are known; `needed` are the columns that it must have.
+    `names` is the name mapping, by which columns of files without ids are found.
     """
     if one.is_encrypted:
         return []
     match one.format:
         case "PARQUET":
-            return list(_parquet_file(files, one, types, specs).faults(needed))
+            return list(_parquet_file(files, one, types, specs, names).faults(needed))
         case "PUFFIN":
-            return list(_vector_faults(files, one, records))
+            return list(vector_faults(files, one, records))
     if (magic := MAGIC.get(one.format)) and files.read_range(one.path, 0, len(magic)) != magic:
         raise MetadataUnreadable(f"{one.path} does not begin as {one.format} files do")
     return list(column_faults(one, {}, types, specs.get(one.spec_id)))
 
 
 def corrected(
-    files: TableFiles, one: ContentFile, types: Mapping[int, Any], specs: Mapping[int, PartitionSpec]
+    files: TableFiles,
+    one: ContentFile,
+    types: Mapping[int, Any],
+    specs: Mapping[int, PartitionSpec],
+    names: str | None,
 ) -> Mapping[int, Any]:
     """Return the values of a Parquet file's entry with the counts of its footer, and without bounds that are wrong."""
     if one.format != "PARQUET":
         raise MetadataUnreadable(f"what {one.path} has cannot be proved: of {one.format} files no footer is read")
-    return _parquet_file(files, one, types, specs).corrected()
+    return _parquet_file(files, one, types, specs, names).corrected()
 
 
 def _parquet_file(
-    files: TableFiles, one: ContentFile, types: Mapping[int, Any], specs: Mapping[int, PartitionSpec]
+    files: TableFiles,
+    one: ContentFile,
+    types: Mapping[int, Any],
+    specs: Mapping[int, PartitionSpec],
+    names: str | None,
 ) -> _ParquetFile:
     footer, schema = _parquet_footer(files, one)
+    with suppress(UnsupportedByArrow):  # then readers differ in how they find columns: only the rows are counted
+        schema = with_ids(schema, names)
     return _ParquetFile(one, footer, schema, types, specs.get(one.spec_id))
 
 
@@ -141,7 +153,7 @@ class _ParquetFile:
                 column = self.footer.schema.column(index)
                 actual = re.sub(" None$|, is_from.*(?=\\))", "", f"{column.physical_type} {column.logical_type}")
                 yield FileFaultKind.WRONG_FIELDS, f"column {number} is {kind}, and the file's is {actual}"
-            if isinstance(kind, Mapping) and not pa.types.is_null(field.type):
+            if isinstance(kind, Mapping):
                 yield FileFaultKind.WRONG_FIELDS, f"column {number} is a {kind['type']}, and the file's is {field.type}"
         for field in with_inner(self.schema):
             kind = self.types.get(number := field_id(field) or 0)
@@ -377,25 +389,3 @@ def _comparable(value: Any, kind: str) -> Any:  # noqa: ANN401 - any physical va
     if isinstance(value, bytes) and kind.startswith("decimal"):
         return int.from_bytes(value, "big", signed=True)
     return value
-
-
-def _vector_faults(files: TableFiles, one: ContentFile, records: Mapping[str, int]) -> Iterator[Fault]:
-    offset, length = one.values.get(ids.CONTENT_OFFSET), one.values.get(ids.CONTENT_SIZE)
-    blobs = puffin_blobs(files, one.path, one.bytes)
-    blob = next((b for b in blobs if (b["offset"], b["length"]) == (offset, length)), None)
-    if offset is None or length is None or (blobs and blob is None):
-        yield FileFaultKind.WRONG_VECTOR, f"its entry says {length} bytes at {offset}, where the file has no blob"
-        return
-    if blob and (other := blob.get("properties", {}).get("referenced-data-file", one.referenced)) != one.referenced:
-        yield FileFaultKind.WRONG_VECTOR, f"its blob at {offset} is of {other}, and its entry of {one.referenced}"
-    try:
-        positions = vector_positions(files.read_range(one.path, offset, length))
-    except (ValueError, struct.error) as error:
-        yield FileFaultKind.WRONG_VECTOR, f"the vector at {offset} is broken: {error}"
-        return
-    if len(positions) != one.records:
-        yield FileFaultKind.WRONG_VECTOR, f"the vector at {offset} has {len(positions)} positions, not {one.records}"
-    rows = records.get(one.referenced)
-    if rows is not None and len(positions) and positions.max() >= rows:
-        detail = f"the vector at {offset} deletes position {positions.max()} of {one.referenced}, which has {rows} rows"
-        yield FileFaultKind.WRONG_POSITIONS, detail

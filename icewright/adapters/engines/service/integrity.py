@@ -36,7 +36,7 @@ from icewright.adapters.engines.service.reachable import (
 )
 from icewright.adapters.engines.service.row_faults import Answer, RowCheck
 from icewright.core.errors import FolderMissing, MetadataUnreadable
-from icewright.core.integrity import CheckLevel, FileFault, FileFaultKind, IntegrityReport
+from icewright.core.integrity import CheckLevel, FileFault, FileFaultKind, IntegrityReport, name_mapping
 from icewright.core.places import is_object_store
 from icewright.core.table import PartitionSpec, Snapshot, TableMetadata, TableRef
 from icewright.ports import TableFiles
@@ -259,11 +259,12 @@ class IntegrityCheck:
 
     def _footer_faults(self, entries: CheckedEntries, contents: Sequence[ContentFile]) -> list[FileFault]:
         specs, records, replaced = self._specs, _records(contents), self._replaced_types(entries, contents)
+        names = name_mapping(self.metadata)
 
         def check(one: ContentFile) -> list[FileFault]:
             try:
                 types = replaced.get(one.manifest, entries.types)
-                found = check_content(self.files, one, types, specs, records, entries.needed_columns(one))
+                found = check_content(self.files, one, types, specs, records, entries.needed_columns(one), names)
             except MetadataUnreadable as error:
                 found = [(FileFaultKind.UNREADABLE, str(error))]
             concerned = self._concern(entries, one) if found else ()
@@ -297,7 +298,7 @@ class IntegrityCheck:
         self, entries: CheckedEntries, contents: Sequence[ContentFile], broken: AbstractSet[str]
     ) -> tuple[list[FileFault], dict[str, str]]:
         """Return what reading the files finds, and why some are not read; those with faults already are left out."""
-        read_rows, names = self.read_rows, self.metadata.properties.get("schema.name-mapping.default")
+        read_rows, names = self.read_rows, name_mapping(self.metadata)
         chosen = [one for one in self._with_rows(contents) if one.path not in broken]
         unread = {
             one.path: "it is encrypted" if one.is_encrypted else f"only Parquet is read, not {one.format}"

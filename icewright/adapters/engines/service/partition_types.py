@@ -8,7 +8,8 @@ from typing import Any
 from icewright.adapters.engines.arrow.types import DECIMAL
 from icewright.adapters.engines.service.partition_bounds import partition_fields
 from icewright.core.avro_values import Schema
-from icewright.core.table import TableMetadata, columns
+from icewright.core.schemas import columns
+from icewright.core.table import TableMetadata
 
 _DATA_FILE, _PARTITION = 2, 102
 _WIDER = {"int": "long", "float": "double"}

@@ -21,7 +21,7 @@ from icewright.adapters.engines.service.reachable import of_snapshots
 from icewright.adapters.engines.service.replacing import Replacing
 from icewright.core import field_ids as ids
 from icewright.core.errors import MetadataUnreadable
-from icewright.core.integrity import FileFault, FileFaultKind
+from icewright.core.integrity import FileFault, FileFaultKind, name_mapping
 from icewright.core.repair import LOST, MANIFESTS, RepairAction, RepairKind, Unrepaired, without_file
 from icewright.core.runs import JOB_ID
 from icewright.core.table import ManifestFile, PartitionSpec
@@ -109,12 +109,12 @@ class MainRepair:
         types: Mapping[int, Any],
     ) -> tuple[list[FileFault], list[FileFault]]:
         """Return what is corrected and what is dropped: a file of another length than its entry's may be whole."""
-        named, specs = {one.path: one for ones in live.values() for one in ones}, self._specs
+        named = {one.path: one for ones in live.values() for one in ones}
         corrected_faults, dropped = list[FileFault](), list(drop)
         for fault in correct:
             if fault.kind is not FileFaultKind.WRONG_LENGTH or fault.path in live:
                 corrected_faults.append(fault)
-            elif (one := named.get(fault.path)) and (size := _whole_length(self.files, one, types, specs)) is not None:
+            elif (one := named.get(fault.path)) and (size := self._whole_length(one, types)) is not None:
                 self._lengths[fault.path] = size
                 corrected_faults.append(fault)
             elif isinstance(why := without_file(fault, drop_lost=self.request.drop_lost), RepairKind):
@@ -126,6 +126,22 @@ class MainRepair:
     @property
     def _specs(self) -> dict[int, PartitionSpec]:
         return {spec.spec_id: spec for spec in self.request.base.specs}
+
+    @property
+    def _names(self) -> str | None:
+        return name_mapping(self.request.base)
+
+    def _whole_length(self, one: ContentFile, types: Mapping[int, Any]) -> int | None:
+        """Return the length of a file whose entry has another; None unless its footer agrees with all else there."""
+        size = self.files.size(one.path)
+        if one.format != "PARQUET" or size is None or not one.mapped(ids.VALUE_COUNTS):
+            return None
+        sized = replace(one, values={**one.values, ids.FILE_SIZE: size})
+        try:
+            faults = check_content(self.files, sized, types, self._specs, {}, (), self._names)
+        except MetadataUnreadable:
+            return None
+        return None if faults else size
 
     def _leave(self, faults: Sequence[FileFault], reason: str) -> None:
         self.unrepaired += [Unrepaired(fault, reason) for fault in faults]
@@ -183,7 +199,7 @@ class MainRepair:
                 continue
             real = values if size is None else {**values, ids.FILE_SIZE: size}
             one = ContentFile(manifest.path, manifest.spec_id, entry.status, entry.sequence or 0, real)
-            right = corrected(self.files, one, types, self._specs) if of_file and not lost else values
+            right = corrected(self.files, one, types, self._specs, self._names) if of_file and not lost else values
             if right != values:
                 entries[index] = writer.changed(entry, right)
                 actions += [RepairAction(RepairKind.CORRECT, fault.path, fault.detail) for fault in of_file]
@@ -228,17 +244,3 @@ class MainRepair:
             self.request.check()
             gone = {manifest.path for manifest, _, _ in new} | dropped
             replacing.commit(gone, {**totals, **(deleted if lost else {}), JOB_ID: self.request.job_id})
-
-
-def _whole_length(
-    files: TableFiles, one: ContentFile, types: Mapping[int, Any], specs: Mapping[int, PartitionSpec]
-) -> int | None:
-    """Return the length of a file whose entry says another one; None unless its footer agrees with all else there."""
-    size = files.size(one.path)
-    if one.format != "PARQUET" or size is None or not one.mapped(ids.VALUE_COUNTS):
-        return None
-    try:
-        faults = check_content(files, replace(one, values={**one.values, ids.FILE_SIZE: size}), types, specs, {}, ())
-    except MetadataUnreadable:
-        return None
-    return None if faults else size

@@ -22,8 +22,9 @@ from icewright.adapters.engines.spark.pool import StepResult, Work
 from icewright.core.branches import on_branch
 from icewright.core.errors import MetadataTooLarge, MetadataUnreadable, Refused
 from icewright.core.runs import FileAction
+from icewright.core.schemas import columns
 from icewright.core.steps import ExpireRows, RewriteDataFiles
-from icewright.core.table import TableMetadata, columns
+from icewright.core.table import TableMetadata
 from icewright.core.words import in_shell
 from icewright.ports import Catalog, StepRequest, TableFiles
 from icewright.ports.work import WorkerThreads
