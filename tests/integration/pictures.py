@@ -6,6 +6,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pprint import saferepr
 from typing import Any, TypeVar
 
 import duckdb
@@ -211,8 +212,11 @@ def _read(read: Callable[[], pa.Table]) -> Rows | str:
 
 
 def _counted(table: pa.Table) -> Rows:
-    """The rows without order; floats by their words, so that NaN and minus zero are told apart."""
-    return Counter(repr(row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True))
+    """The rows without order, nor that of a struct's fields, which DuckDB takes from the file that it opens first.
+
+    Floats are compared as text, so that NaN and minus zero are told apart.
+    """
+    return Counter(saferepr(row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
 def _unequal(what: str, one: Rows | str, other: Rows | str) -> Iterator[str]:
