@@ -12,7 +12,7 @@ import pytest
 
 from icewright.adapters.engines.service import deletion as module
 from icewright.adapters.engines.service.deletion import Deletion, DeletionResult, Proved
-from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, Refused, StorageUnavailable
+from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, Refused, StorageUnavailable, StoreUnavailable
 from icewright.core.runs import FileAction, backoff
 from icewright.core.table import TableRef
 from icewright.ports import DeleteReport, FileStat, LedgerState
@@ -228,6 +228,21 @@ def test_a_fault_on_the_way_is_tried_again() -> None:
     done = world.carry_out(planned(DATA[0]), Proof())
     assert [file.path for file in done.files] == [DATA[0]]
     assert world.files.asked == [DATA[0]]
+
+
+def test_a_store_that_is_away_for_the_export_undoes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files are deleted and on record: the job does not begin again, and find nothing to do."""
+    world = World()
+
+    def away(job_id: str) -> str:
+        raise StoreUnavailable(f"no row of {job_id}")
+
+    monkeypatch.setattr(world.ledger, "export", away)
+    done = world.carry_out(planned(DATA[0]), Proof())
+    assert ([file.path for file in done.files], done.notes) == (
+        [DATA[0]],
+        ("the ledger is not exported: no row of job",),
+    )
 
 
 @pytest.mark.cases(104)

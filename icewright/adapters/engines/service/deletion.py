@@ -13,7 +13,14 @@ from typing import Protocol
 
 import polars as pl
 
-from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, RetryableError, StorageUnavailable
+from icewright.core.errors import (
+    Cancelled,
+    IcewrightError,
+    LeaseLost,
+    RetryableError,
+    StorageUnavailable,
+    StoreUnavailable,
+)
 from icewright.core.runs import FileAction, backoff
 from icewright.core.table import TableRef
 from icewright.core.words import count
@@ -245,7 +252,10 @@ class Deletion:
             self.files.tidy([f.path for f in progress.deleted], location)
         except IcewrightError as error:  # empty folders are no harm
             yield f"empty folders are left: {error}"
-        yield self.ledger.export(job_id)
+        try:
+            yield self.ledger.export(job_id)
+        except StoreUnavailable as error:  # the deletions are recorded, and no reason to begin again
+            yield f"the ledger is not exported: {error}"
 
 
 def _replaced_reason(planned: FileAction, stat: FileStat | None) -> str:
