@@ -35,9 +35,11 @@ class Detected:
 
 def detect(runtime: Runtime, catalogs: Sequence[str]) -> Detected:
     """List the tables of the catalogs, all at the same time, and record whose metadata changed."""
-    calls = CatalogCalls(_limits(runtime))
-    with ThreadPoolExecutor(max(1, len(catalogs))) as lanes:
+    calls, lanes = CatalogCalls(_limits(runtime)), ThreadPoolExecutor(max(1, len(catalogs)))
+    try:
         results = list(lanes.map(lambda name: _detect_catalog(runtime, name, calls), catalogs))
+    finally:
+        lanes.shutdown(wait=False)  # Ctrl-C waits for no catalog
     errors = tuple(error for result in results for error in result.errors)
     return Detected(sum(result.tables for result in results), sum(result.changed for result in results), errors)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -17,6 +20,7 @@ from icewright.core.errors import (
     StorageUnavailable,
     StoreUnavailable,
 )
+from icewright.flow.detect import detect
 from icewright.flow.evaluate import evaluate_due
 from icewright.flow.runtime import Scope
 from icewright.ports import Pointer
@@ -25,6 +29,33 @@ from tests.flow.bench import Bench, detect_due
 from tests.flow.test_loops import looked
 
 AGEING = tuple(100 - hours for hours in range(10))  # snapshots that are due for expiry in three days
+
+
+def test_ctrl_c_waits_for_no_catalog(bench: Bench) -> None:
+    """A command that asks a mute catalog ends at once."""
+    answer, waited = threading.Event(), []
+
+    main = threading.main_thread().ident or 0
+
+    def mute() -> Sequence[Pointer]:
+        while sys._current_frames()[main].f_back.f_code.co_name != "result":  # type: ignore[union-attr]
+            pass  # it starts threads still, and does not wait yet
+        signal.pthread_kill(main, signal.SIGINT)
+        waited.append(answer.wait(10))
+        return []
+
+    bench.scopes["lake"] = Scope(enabled=True, timeout=timedelta(minutes=5))
+    bench.catalog.pointers = mute  # type: ignore[method-assign]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            detect(bench.runtime(), ["lake"])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert waited == []
+    answer.set()
+    for lane in (each for each in threading.enumerate() if each.name.startswith("ThreadPoolExecutor")):
+        lane.join(10)
 
 
 @pytest.mark.cases(150)

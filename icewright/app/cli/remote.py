@@ -73,8 +73,8 @@ class RemoteBackend:
                 request.table, request.operations, settings, dry_run=request.dry_run, force=request.force
             )
             document: Document = {**started}
-            if document["job_id"] is not None:
-                job = client.follow(document["job_id"])
+            if (job_id := started["job_id"]) is not None:
+                job = client.follow(job_id)
                 runs = [_part(run, _RUN) for run in job["runs"]]
                 document |= {"state": job["state"], "summary": job["summary"], "operations": runs}
         return document
