@@ -233,7 +233,7 @@ def bulk(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> R
     selected: dict[str, Any] = {"tables": names, "catalog": form.one("catalog") or None}
     if not names and not form.one("catalog"):
         selected["all"] = True
-    if (expected := form.one("expected")).isdecimal():
+    if (expected := form.one("expected")[:18]).isdecimal():
         selected["expected"] = int(expected)
     try:
         result = _bulk(caller, action, operation, selected, reason or "paused on the tables page")

@@ -24,6 +24,7 @@ router = APIRouter()
 PATH = "/alerts"
 _SHOWS = (("", "Open"), ("past", "Past"))
 _MOST = 500
+_DIGITS = 18  # of an id, which a database can count
 _EVERY = 3.0  # seconds
 _SILENCES = ((1, "1 hour"), (8, "8 hours"), (24, "a day"), (168, "a week"))
 
@@ -72,9 +73,9 @@ def test(submission: Annotated[Submission, submitted(Action.ALERTS_TEST)]) -> Re
 def acknowledge(submission: Annotated[Submission, submitted(Action.ALERTS_ACKNOWLEDGE)]) -> Response:
     """Acknowledge an alert, silence it for a time, or withdraw both."""
     form = submission.form
-    if not form.one("alert").isdecimal():
+    if not (text := form.one("alert")[:_DIGITS]).isdecimal():
         raise Problem(404, "there is no such alert")
-    alert_id = int(form.one("alert"))
+    alert_id = int(text)
     try:
         if form.one("how") == "withdraw":
             api.system.withdraw(alert_id, submission.caller)
