@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,10 +17,19 @@ from hypothesis import strategies as st
 from icewright.adapters.engines.service import listing as module
 from icewright.adapters.engines.service.listing import LocationListing, PathHashes
 from icewright.adapters.files.storage import listed
-from icewright.core.errors import Refused
+from icewright.core.errors import (
+    AccessDenied,
+    FileMissing,
+    FolderMissing,
+    IcewrightError,
+    MetadataUnreadable,
+    Refused,
+    UnsupportedTable,
+)
 from icewright.core.paths import key
 from icewright.ports import FileStat
 from icewright.testing import metadata
+from icewright.testing.builders import LOCATION
 from tests.examples import examples
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -129,3 +139,100 @@ def test_what_a_listing_lost(scheme: str, by_store: bool, there: dict[str, float
                 names()
         assert set(bucket.asked) == ({f"{root}/Lost"} if by_store and scheme == "s3" else set())
         assert listing.names_not_listed(PathHashes.of([reached[:1]], str), list, files).is_empty()
+
+
+@dataclass
+class Folders:
+    """Folders with their files' times, or why they cannot be listed."""
+
+    folders: Mapping[str, Mapping[str, datetime | None] | IcewrightError]
+    contents: Mapping[str, bytes | IcewrightError] = field(default_factory=dict)
+
+    def listing(self, folder: str) -> Iterator[pa.RecordBatch]:
+        """Yield the files of a folder."""
+        found = self.folders.get(folder, FolderMissing(folder))
+        if isinstance(found, IcewrightError):
+            raise found
+        times = [None if at is None else int(at.timestamp() * 1_000_000) for at in found.values()]
+        yield listed([f"{folder}/{name}" for name in found], [1] * len(found), times)
+
+    def stat(self, paths: Sequence[str], _: int) -> Mapping[str, FileStat | None]:
+        """Return that there is none of them."""
+        return dict.fromkeys(paths)
+
+    def canonical(self, folder: str) -> str:
+        """Have no links."""
+        return folder
+
+    def read(self, path: str) -> bytes:
+        """Return the content of a file."""
+        content = self.contents[path]
+        if isinstance(content, IcewrightError):
+            raise content
+        return content
+
+
+CURRENT, LEFT, NEXT = f"{LOCATION}/metadata", "s3://lake/left", "s3://lake/next"
+VERSIONS: Mapping[str, datetime | None] = {
+    "00006-c.metadata.json": NOW,  # the current version
+    "00005-b.metadata.json": NOW - timedelta(hours=5),  # the oldest that the log names
+    "00004-a.metadata.json": NOW - timedelta(hours=6),
+    "00007-x.metadata.json": NOW - timedelta(hours=9),
+    "00005-x.metadata.json": NOW - timedelta(hours=9),
+    "00003-x.metadata.json": NOW - timedelta(hours=9),
+    "00003-y.metadata.json": NOW - timedelta(hours=9),  # two of a number: perhaps a fork
+    "00002-x.metadata.json": NOW - timedelta(hours=5),
+    "00001-x.metadata.json": None,
+    "v2.metadata.json": NOW - timedelta(hours=9),
+    "x.metadata.json": NOW - timedelta(hours=9),
+    "00009-x.json": NOW,
+}
+LOOKED_AT = {"00007-x", "00005-x", "00003-x", "00003-y", "00002-x", "v2", "00001-x", "x"}
+
+
+def test_which_metadata_files_may_be_somebodys() -> None:
+    """Those that the log does not name and that are not older than it; where two share a number, it may have forked."""
+    own = metadata(
+        metadata_location=f"{CURRENT}/00006-c.metadata.json", metadata_log=(f"{CURRENT}/00005-b.metadata.json",)
+    )
+    former = ["s3://lake/former/00001-f.metadata.json", own.metadata_location]
+
+    def beside(folders: Mapping[str, Any], **how: Any) -> set[str]:
+        found = module.unreferenced_metadata_beside(cast("Any", Folders(folders)), own, **how)
+        return {one.path.rpartition("/")[2].removesuffix(".metadata.json") for one in found}
+
+    assert beside({CURRENT: VERSIONS}) == LOOKED_AT
+    assert beside({CURRENT: VERSIONS}, former_versions=former) == {*LOOKED_AT, "00001-f"}
+    assert beside({CURRENT: VERSIONS}, scanned=[LOCATION]) == set()
+    in_left = {"00008-l.metadata.json": NOW}
+    assert beside({CURRENT: VERSIONS, LEFT: in_left}, former_folders=[LEFT, CURRENT]) == {*LOOKED_AT, "00008-l"}
+    for error in (AccessDenied("no"), FolderMissing("no"), UnsupportedTable("no")):
+        assert beside({CURRENT: VERSIONS, LEFT: error}, former_folders=[LEFT]) == LOOKED_AT
+        with pytest.raises(type(error)):
+            beside({CURRENT: error})
+    own = replace(own, properties={"write.metadata.path": NEXT})
+    assert beside({CURRENT: VERSIONS}) == LOOKED_AT
+    with pytest.raises(AccessDenied):
+        beside({CURRENT: VERSIONS, NEXT: AccessDenied("no")})
+
+
+@pytest.mark.parametrize(
+    ("content", "is_one"),
+    [
+        (b'{"format-version": 2, "table-uuid": "own"}', True),
+        (b'{"format-version": 1}', True),
+        (b'{"format-version": 2, "table-uuid": "another"}', False),
+        (b"{", True),  # nobody knows
+        (MetadataUnreadable("encrypted"), True),
+        (FileMissing("gone"), False),
+    ],
+)
+def test_whether_a_version_of_a_table_is_left(content: bytes | IcewrightError, *, is_one: bool) -> None:
+    """Its last known file counts as one as long as it may be; another beside it only if it is."""
+    last, more = (f"{CURRENT}/{name}.metadata.json" for name in ("00006-c", "00007-x"))
+    own = metadata(metadata_location=last)
+    files: Any = Folders({CURRENT: {"00006-c.metadata.json": NOW, "00007-x.metadata.json": NOW}}, {more: content})
+    assert module.is_version(files, more, "own") == is_one
+    if isinstance(content, bytes):
+        assert module.has_versions(files, last, "own", own) == (b'"own"' in content)
+    assert not module.has_versions(cast("Any", Folders({})), last, "own", own)

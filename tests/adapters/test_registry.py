@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -260,6 +261,49 @@ def test_a_catalog_that_does_not_answer_is_missed_where_its_tables_could_be(seen
         world.around(own)
 
 
+@pytest.mark.cases(99)
+@pytest.mark.parametrize(
+    ("table", "folder"), [(metadata(), "s3://pond/landing"), (guest(), "s3://lake/sales/orders/data")]
+)
+def test_files_outside_of_their_tables_places_may_be_shared_too(table: TableMetadata, folder: str) -> None:
+    """What either table took in from where the other may write, as `add_files` does, waits for a silent catalog."""
+    world, own = World(), metadata()
+    world.lake.put(own)
+    one = Registration.of(table, [folder])
+    world.recorded.rows[one.key] = one
+    world.pond.down = CatalogUnavailable("pond is away", "pond")
+    with pytest.raises(CatalogUnavailable, match="may share places"):
+        world.around(own)
+
+
+def test_a_table_made_anew_under_the_name_of_an_old_metadata_file() -> None:
+    """Some catalogs count versions (`v1.metadata.json`): what is recorded of the file was another table's."""
+    world, own = World(), metadata()
+    world.lake.put(own)
+    one = Registration.of(replace(own, table_uuid="its predecessor"), ())
+    world.recorded.rows[one.key] = one
+    surroundings = world.around(own)
+    assert own.table_uuid in {table_uuid for _, table_uuid in world.recorded.rows}
+    assert [other.registration.table_uuid for other in surroundings.others] == ["its predecessor"]
+
+
+def test_what_the_store_records_is_read_at_one_moment() -> None:
+    """One transaction reads registrations, what fails and what was adopted."""
+    world, depth, read = World(), [0], list[int]()
+
+    @contextmanager
+    def reading_together() -> Iterator[None]:
+        depth[0] += 1
+        yield
+        depth[0] -= 1
+
+    world.registry.reading_together = reading_together
+    world.registry.failing = lambda: dict(read.append(depth[0]) or ())  # type: ignore[func-returns-value]
+    world.registry.elsewhere = lambda: tuple(read.append(depth[0]) or ())  # type: ignore[func-returns-value]
+    world.registry.recorded("uuid")
+    assert read == [1, 1]
+
+
 def test_a_write_path_or_metadata_folder_may_be_another_catalogs() -> None:
     """A table whose files go where a silent catalog's tables lie waits for that catalog."""
     for where in (
@@ -315,6 +359,12 @@ def test_a_copy_of_a_catalog_does_not_hide_the_catalog() -> None:
     moved = world.lake.concurrently(REF)
     world.pond.beyond = [moved]
     assert [str(one) for one in world.around(moved).others if one.pointer is not None] == ["lake.sales.apart"]
+    world = World(lake=Metastore("lake"))
+    for table in (own, guest("apart", apart, "s3://lake/apart")):
+        world.lake.put(table)
+    cast("Metastore", world.lake).stale = world.lake.pointers()
+    world.pond.beyond = [world.lake.concurrently(apart)]  # between both listings
+    assert [str(one) for one in world.around(own).others] == ["lake.sales.apart"]
 
 
 def test_what_cannot_be_read_keeps_its_place() -> None:
