@@ -64,7 +64,12 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     "core/operations/remove_orphans.py": ("tests/core/test_remove_orphans.py",),
     "adapters/files/buckets.py": ("tests/adapters/test_stores.py",),
     f"{_SERVICE}/reachable.py": ("tests/adapters/test_reachable.py", "tests/adapters/test_proof.py", _EXPIRING),
-    f"{_SERVICE}/listing.py": ("tests/adapters/test_listing.py", "tests/adapters/test_proof.py", _EXPIRING),
+    f"{_SERVICE}/listing.py": (
+        "tests/adapters/test_listing.py",
+        "tests/adapters/test_proof.py",
+        "tests/adapters/test_remove_orphans_in_service.py",
+        "tests/cases/test_orphan_paths.py",
+    ),
     f"{_SERVICE}/replacing.py": ("tests/adapters/test_replacing.py",),
     f"{_SERVICE}/successors.py": ("tests/adapters/test_successors.py",),
     f"{_SERVICE}/proof.py": ("tests/adapters/test_proof.py",),
