@@ -179,7 +179,9 @@ def test_a_version_of_a_table_without_a_uuid_before_the_current_one() -> None:
 
 def test_what_is_no_table() -> None:
     """Debris and other documents are told from versions, and a file that has gone since is nobody's."""
-    told = found(OWN, {"gone": None, "cut": b"{", "json": b"{}", "s": file(NOW_AT)})
+    files = {"dead": file(NOW_AT), "gone": None, "cut": b"{", "json": b"{}", "s": file(NOW_AT)}
+    told = found(OWN, files, adopted=["/sales/orders/metadata/dead"])
+    assert [one.path for one in told.successors] == [f"{FOLDER}s"]
     assert (told.debris, told.documents, told.foreign) == ((f"{FOLDER}cut",), (f"{FOLDER}json",), ())
     assert told.among({f"{FOLDER}cut", f"{FOLDER}x"}) == IdentifiedMetadata((), (), (f"{FOLDER}cut",))
     assert told.among({f"{FOLDER}json"}) == IdentifiedMetadata((), (), (), (f"{FOLDER}json",))
