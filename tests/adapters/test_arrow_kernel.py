@@ -162,6 +162,21 @@ def test_files_without_ids_need_a_name_mapping(folder: Folder, tmp_path: Path) -
     assert folder.rows(folder.file_slice(path)) == [{"id": 1, "name": "a"}]
 
 
+def test_structs_without_any_mapped_field_are_left_to_spark(tmp_path: Path) -> None:
+    """Spark reads null for one: a struct of nulls in its place would be another answer after the compaction."""
+    struct = {"type": "struct", "fields": [column(3, "a", "int")]}
+    folder = Folder(tmp_path, [column(2, "s", struct)])
+    inner = {"field-id": 3, "names": ["a"]}
+    mapping = [{"field-id": 2, "names": ["s"], "fields": [inner]}]
+    folder.of(properties={"schema.name-mapping.default": json.dumps(mapping)})
+    path = str(tmp_path / "foreign.parquet")
+    pq.write_table(pa.table({"s": [{"x": 1}, None]}), path)
+    refused = folder.rewrite(folder.file_slice(path))
+    assert isinstance(refused, BinFailed)
+    assert refused.unsupported
+    assert "struct<x: int64> for struct<a: int32>" in refused.error
+
+
 @pytest.mark.cases(27, 29)
 def test_positions_are_deleted_once(folder: Folder) -> None:
     """Unsorted and repeated positions of several files, and those of other data files, count as they should."""

@@ -159,6 +159,8 @@ def _project(array: pa.Array, file_field: pa.Field, field: Field) -> pa.Array:
 
 def _project_struct(array: pa.Array, file_field: pa.DataType, kind: Mapping[str, Any]) -> pa.Array:
     index_by_id = {field_id(child): index for index, child in enumerate(children(file_field))}
+    if index_by_id.keys() == {None}:  # the name mapping has none of its fields: Spark then reads null for the struct
+        raise UnsupportedByArrow(FOREIGN_TYPE(f"{file_field} for {arrow_type(kind)}"))
     arrays = []
     for field in kind["fields"]:
         index = index_by_id.get(field["id"])
