@@ -2,44 +2,53 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import quote
 
-import httpx2
-
-from icewright import __version__
-from icewright.core.errors import IcewrightError, StorageUnavailable, UsageError
+from icewright.client_connection import Connection, Refusal, UnknownAnswer
 from icewright.core.runs import TRANSITIONS, JobState
 
 if TYPE_CHECKING:
     from icewright.client_types import (
+        AlertModel,
+        AuditEntry,
         Bulk,
+        CatalogModel,
         Copy,
+        Event,
         File,
         Fleet,
         GivenUp,
         Job,
         JobDetail,
         Knobs,
+        LimitsModel,
         Me,
+        NewToken,
         Overview,
+        Pin,
         Plan,
         Points,
         Policies,
+        PoolModel,
+        Preview,
         ProcessModel,
         Queue,
         Registered,
         Repair,
         Restore,
         Rule,
+        Run,
         Snapshots,
         Started,
         Table,
         TableDetail,
+        Tested,
+        Token,
+        Trend,
         Undone,
         VacuumAnswer,
         WaitingFiles,
@@ -48,55 +57,12 @@ if TYPE_CHECKING:
 Document = dict[str, Any]
 Order = Literal["asc", "desc"]
 Filter = str | Sequence[str] | None
-_USAGE = (400, 404, 405, 409, 413, 422)
-_USERINFO = re.compile("(?<=://)[^/]*@")
+
+__all__ = ["Client", "Refusal", "UnknownAnswer"]
 
 
-class Refusal(IcewrightError):
-    """The service refuses the caller (401 or 403)."""
-
-
-class UnknownAnswer(IcewrightError):
-    """The service is of a release whose answers this one does not know, or is no Icewright service."""
-
-
-class _Answer(dict[str, Any]):
-    """An object of the service's JSON; to ask it for a field that it lacks raises `UnknownAnswer`."""
-
-    def __missing__(self, name: str) -> NoReturn:
-        raise UnknownAnswer(
-            f"the service's answer lacks {name}: the service is of another release than {__version__}, which asks, or "
-            "it is no Icewright service"
-        )
-
-
-class Client:
+class Client(Connection):
     """A client of one service; close it with `close` or a `with` block."""
-
-    def __init__(self, server: str, token: str | None = None, *, timeout: float = 60, **options: Any) -> None:
-        token = (token or "").strip()  # what is read from a file ends with a newline
-        if not (token.isascii() and token.isprintable()):
-            raise UsageError("the token has characters that no token has: copy it again")
-        headers = {"authorization": f"Bearer {token}"} if token else {}
-        address = server.strip().rstrip("/")
-        self._server = _USERINFO.sub("***@", address)  # as messages name it
-        fault = UsageError(f"{self._server} is no address of a service: write one such as http://127.0.0.1:8765")
-        if not address.startswith(("http://", "https://")):
-            raise fault
-        try:
-            self._http = httpx2.Client(base_url=f"{address}/api/v1", headers=headers, timeout=timeout, **options)
-        except httpx2.InvalidURL:
-            raise fault from None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections to the service."""
-        self._http.close()
 
     # -- reads
 
@@ -104,9 +70,13 @@ class Client:
         """Return the caller's name, grants and actions."""
         return self._get("/me")
 
-    def overview(self) -> Overview:
-        """Return the counts and sums of the overview."""
-        return self._get("/overview")
+    def overview(self, *, days: int | None = None) -> Overview:
+        """Return the counts and sums of the overview; those of work over so many days."""
+        return self._get("/overview", days=days)
+
+    def trend(self, *, hours: int | None = None, catalog: str | None = None, table: str | None = None) -> Trend:
+        """Return cost, saving and health over the last hours, of a catalog or table, or of all."""
+        return self._get("/trend", hours=hours, catalog=catalog, table=table)
 
     def tables(
         self,
@@ -158,8 +128,7 @@ class Client:
     ) -> Sequence[Job]:
         """Return the newest jobs that match the filters; those created since a time, at most `limit`."""
         of = {"table": table, "catalog": catalog, "state": state, "operation": operation, "trigger": trigger}
-        since_ = None if since is None else since.isoformat()
-        pages = self._pages("/jobs", {**of, "search": search, "since": since_}, min(limit, 500))
+        pages = self._pages("/jobs", {**of, "search": search, "since": _time(since)}, min(limit, 500))
         return [job for job, _ in zip(pages, range(limit), strict=False)]
 
     def job(self, job_id: str) -> JobDetail:
@@ -170,6 +139,23 @@ class Client:
         """Yield the files of a job in the deletion ledger."""
         return self._pages(f"/jobs/{_segment(job_id)}/files", {})
 
+    def events(self, job_id: str) -> Iterator[Event]:
+        """Yield the events of a job."""
+        return self._pages(f"/jobs/{_segment(job_id)}/events", {})
+
+    def runs(
+        self,
+        *,
+        table: str | None = None,
+        catalog: str | None = None,
+        operation: str | None = None,
+        state: Filter = None,
+        since: datetime | None = None,
+    ) -> Iterator[Run]:
+        """Yield all runs of operations that match the filters, newest first; those that ended since a time."""
+        of = {"table": table, "catalog": catalog, "operation": operation, "state": state}
+        return self._pages("/runs", {**of, "since": _time(since)})
+
     def deletions(self, *, table: str | None = None, catalog: str | None = None) -> Iterator[WaitingFiles]:
         """Yield planned deletions by job and operation."""
         return self._pages("/deletions", {"table": table, "catalog": catalog})
@@ -177,6 +163,61 @@ class Client:
     def policies(self) -> Policies:
         """Return the policy rules and the guardrails."""
         return self._get("/policies")
+
+    def preview(self, scope: str, settings: Mapping[str, Any]) -> Preview:
+        """Return what a rule would change, without storing it."""
+        return self._document("POST", f"/policies/{_segment(scope)}/preview", json={"set": dict(settings)})
+
+    def all_knobs(self) -> Sequence[Document]:
+        """Return every knob that there is, with type, default and description."""
+        return self._list("GET", "/knobs")
+
+    def alerts(
+        self,
+        *,
+        resolved: bool = False,
+        severity: str | None = None,
+        since: datetime | None = None,
+        limit: int = 100,
+    ) -> Sequence[AlertModel]:
+        """Return at most `limit` open alerts that match the filters, newest first; with `resolved`, ended ones too."""
+        of = {"resolved": resolved, "severity": severity, "since": _time(since), "limit": limit}
+        return self._list("GET", "/alerts", params=of)
+
+    def catalogs(self) -> Sequence[CatalogModel]:
+        """Return the catalogs, with the tables that are maintained and how the last listing went."""
+        return self._list("GET", "/catalogs")
+
+    def last_vacuum(self, catalog: str) -> VacuumAnswer:
+        """Return how the vacuum of a catalog goes, or how the last one went."""
+        return self._get(f"/catalogs/{_segment(catalog)}/vacuum")
+
+    def pools(self) -> Sequence[PoolModel]:
+        """Return the compute pools with their slots and budgets."""
+        return self._list("GET", "/pools")
+
+    def limits(self) -> LimitsModel:
+        """Return the limits of jobs at a time, and how many there are now."""
+        return self._get("/limits")
+
+    def permissions(self) -> Sequence[Document]:
+        """Return what each role may do."""
+        return self._list("GET", "/permissions")
+
+    def tokens(self) -> Sequence[Token]:
+        """Return the API tokens, without their secrets."""
+        return cast("Sequence[Token]", self._get("/tokens")["items"])
+
+    def audit(
+        self,
+        *,
+        actor: str | None = None,
+        action: str | None = None,
+        refused: bool | None = None,
+        since: datetime | None = None,
+    ) -> Iterator[AuditEntry]:
+        """Yield all changes and refusals that match the filters, newest first."""
+        return self._pages("/audit", {"actor": actor, "action": action, "refused": refused, "since": _time(since)})
 
     # -- changes
 
@@ -271,6 +312,15 @@ class Client:
         """Resume automatic maintenance of a table."""
         self._request("POST", f"/tables/{_segment(table)}/resume")
 
+    def pin(self, table: str, reader: str, snapshot_id: int, hours: int | None = None) -> Pin:
+        """Pin a snapshot for a reader: it stays until the pin ends."""
+        body = {"snapshot_id": snapshot_id, "hours": hours}
+        return self._document("PUT", f"/tables/{_segment(table)}/pins/{_segment(reader)}", json=body)
+
+    def unpin(self, table: str, reader: str) -> None:
+        """Remove the pin of a reader."""
+        self._request("DELETE", f"/tables/{_segment(table)}/pins/{_segment(reader)}")
+
     def bulk(self, action: str, selection: Mapping[str, Any], expected: int | None = None) -> Bulk:
         """Pause, resume, cancel or run the tables of a selection; without `expected` only count them."""
         return self._document("POST", f"/tables/{action}", json={**selection, "expected": expected})
@@ -289,7 +339,7 @@ class Client:
 
     def processes(self) -> Sequence[ProcessModel]:
         """Return the services and workers, including those without heartbeat."""
-        return self._get("/processes")
+        return self._list("GET", "/processes")
 
     def drain(self, process: str) -> Document:
         """Ask a process to take no more jobs, and to end when its jobs have."""
@@ -306,56 +356,38 @@ class Client:
 
     def delete_rule(self, scope: str, version: int | None = None) -> None:
         """Remove the stored rule of a scope; a `version` other than the newest is a conflict."""
-        self._request("DELETE", f"/policies/{_segment(scope)}", params={} if version is None else {"version": version})
+        self._request("DELETE", f"/policies/{_segment(scope)}", params={"version": version})
 
-    # -- transport
+    def acknowledge(self, alert: int, note: str = "", *, silent_hours: int | None = None) -> AlertModel:
+        """Acknowledge an open alert; for `silent_hours` no channel is told about it."""
+        body = {"note": note, "silent_hours": silent_hours}
+        return self._document("PUT", f"/alerts/{alert}/acknowledgement", json=body)
 
-    def _get(self, path: str, **params: Any) -> Any:  # noqa: ANN401 - JSON, typed by each method
-        return self._document("GET", path, params={k: v for k, v in params.items() if v is not None})
+    def unacknowledge(self, alert: int) -> AlertModel:
+        """Take the acknowledgement of an alert back."""
+        return self._document("DELETE", f"/alerts/{alert}/acknowledgement")
 
-    def _pages(self, path: str, params: Mapping[str, Any], limit: int = 200) -> Iterator[Any]:
-        cursor: str | None = None
-        while True:
-            page = self._get(path, **params, limit=limit, cursor=cursor)
-            if isinstance(page, list) or cursor == page["next"] is not None:
-                raise UnknownAnswer(f"{self._server} answers {path} without pages that end; is this Icewright?")
-            yield from page["items"]
-            cursor = page["next"]
-            if cursor is None:
-                return
+    def test_alerts(self) -> Sequence[Tested]:
+        """Send a test message to each channel, and return how that went."""
+        return self._list("POST", "/alerts/test")
 
-    def _document(self, method: str, path: str, **options: Any) -> Any:  # noqa: ANN401 - likewise
-        response = self._request(method, path, **options)
-        try:
-            answer = response.json(object_hook=_Answer)
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict | list):
-            raise UnknownAnswer(f"{self._server} answers {path} without a document; is this an Icewright service?")
-        return answer
+    def set_catalog(self, catalog: str, settings: Mapping[str, Any]) -> CatalogModel:
+        """Replace what is set for a catalog beside its configuration; without settings, return to that."""
+        return self._document("PUT", f"/catalogs/{_segment(catalog)}", json=dict(settings))
 
-    def _request(self, method: str, path: str, **options: Any) -> httpx2.Response:
-        try:
-            response = self._http.request(method, path, **options)
-        except httpx2.HTTPError as error:
-            raise StorageUnavailable(
-                f"the service at {self._server} does not answer: {str(error) or type(error).__name__}"
-            ) from error
-        if response.is_success:
-            return response
-        raise _error(response)
+    def create_token(self, name: str, role: str, scope: Sequence[str] = (), *, days: int | None = 90) -> NewToken:
+        """Create an API token, whose secret no later answer has; without `days` it never expires."""
+        body = {"name": name, "role": role, "scope": list(scope), "days": days}
+        return self._document("POST", "/tokens", json=body)
+
+    def revoke_token(self, token_id: str) -> None:
+        """Revoke an API token, at once and for good."""
+        self._request("DELETE", f"/tokens/{_segment(token_id)}")
 
 
 def _segment(name: str) -> str:
     return quote(name, safe="")
 
 
-def _error(response: httpx2.Response) -> IcewrightError:
-    try:
-        problem = response.json()
-        detail = "; ".join([problem["detail"], *map(str, problem.get("errors", []))])
-    except (ValueError, KeyError, TypeError):
-        detail = f"the server answered {response.status_code} without problem details; is this an Icewright service?"
-    if response.status_code in (401, 403):
-        return Refusal(f"{detail} (the token is taken from ICEWRIGHT_TOKEN)" if response.status_code == 401 else detail)  # noqa: PLR2004
-    return UsageError(detail) if response.status_code in _USAGE else StorageUnavailable(detail)
+def _time(at: datetime | None) -> str | None:
+    return None if at is None else at.isoformat()
