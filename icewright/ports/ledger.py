@@ -33,7 +33,7 @@ class DeletionLedger(Protocol):
     ) -> None:
         """Record files that an operation of a job plans to delete, not before `delete_after`.
 
-        Not to be repeated for the same files: each call adds its rows.
+        May be repeated: files that wait already, from an attempt at the same commit, stay as they are.
         """
 
     def claim(self, job_id: str, paths: Sequence[str]) -> frozenset[str]:
@@ -105,7 +105,7 @@ class DeletionLedger(Protocol):
         """Return the ids of jobs whose undo has begun and has not ended."""
 
     def record_removal(self, removal: Removal) -> None:
-        """Record what a commit is about to remove from a table's metadata. Not to be repeated: each call adds one."""
+        """Record what a commit is about to remove from a table's metadata. May be repeated, before the same commit."""
 
     def removals(self, job_id: str) -> Sequence[Removal]:
         """Return what the commits of a job removed from metadata, in their order."""

@@ -1,10 +1,10 @@
-"""Numbers with their nouns."""
+"""Words of messages: numbers with their nouns, and names that were probably meant."""
 
 from __future__ import annotations
 
 import pytest
 
-from icewright.core.words import count, figure, first_line, some
+from icewright.core.words import count, figure, first_line, near, some
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,17 @@ def test_many_items_are_counted() -> None:
 def test_an_error_is_told_in_one_line(message: str, line: str) -> None:
     """The class stands for an error without a message, as drivers of databases raise them."""
     assert first_line(ValueError(message)) == line
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("clicks", "; did you mean lake.web.clicks?"),
+        ("web.clicks", "; did you mean lake.web.clicks?"),
+        ("lake.web.click", "; did you mean lake.web.clicks?"),
+        ("none", "; known are lake.web.clicks_by_day, lake.web.clicks"),
+    ],
+)
+def test_a_name_that_is_unknown_has_a_hint(name: str, hint: str) -> None:
+    """A name that ends so goes before one that looks alike."""
+    assert near(name, ["lake.web.clicks_by_day", "lake.web.clicks"]) == hint

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -85,10 +85,14 @@ class SqlLedger(DeletionLedger):
     ) -> None:
         with self.db.begin() as connection:
             table = table_row(connection, ref)
+            table_id = table.id if table is not None else None
+            of_job = (DELETIONS.c.job_id == job_id) & DELETIONS.c.table_id.is_not_distinct_from(table_id)
+            known = sa.select(DELETIONS.c.path).where(of_job, DELETIONS.c.state.in_((*WAITING, state)))
+            planned = set(connection.execute(known).scalars())
             rows = [
                 {
                     "job_id": job_id,
-                    "table_id": table.id if table is not None else None,
+                    "table_id": table_id,
                     "path": f.path,
                     "bytes": f.bytes,
                     "kind": f.kind,
@@ -99,6 +103,7 @@ class SqlLedger(DeletionLedger):
                     "operation": operation,
                 }
                 for f in files
+                if f.path not in planned
             ]
             if rows:
                 connection.execute(sa.insert(DELETIONS), rows)
@@ -272,7 +277,8 @@ class SqlLedger(DeletionLedger):
 
     def record_removal(self, removal: Removal) -> None:
         values = {name: getattr(removal, name) for name in Removal.__dataclass_fields__}
-        self.db.write(sa.insert(REMOVALS).values(**values))
+        if all(replace(one, at=removal.at) != removal for one in self.removals(removal.job_id)):
+            self.db.write(sa.insert(REMOVALS).values(**values))
 
     def removals(self, job_id: str) -> Sequence[Removal]:
         columns = [REMOVALS.c[name] for name in Removal.__dataclass_fields__]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -71,6 +72,19 @@ class DeletionLedgerTests(StoreSuite):
         assert store.ledger.unfinished(NOW) == []
         states = [f["state"] for f in store.ledger.files(job_id)]
         assert (states.count("deleted"), states.count("kept")) == (1199, 1)
+
+    def test_files_that_a_job_plans_again_are_planned_once(self, store: Store) -> None:
+        """A further attempt at a commit plans what the first one did; what was settled since is planned anew."""
+        record_tables(store)
+        job_id = start_job(store)
+        files = [FileAction(path, 5, "data") for path in PATHS]
+        for state in (LedgerState.FOUND, LedgerState.PLANNED):
+            store.ledger.plan(job_id, REF, files[:2], state, NOW)
+            store.ledger.plan(job_id, REF, files, state, NOW)
+        assert Counter(file_states(store, job_id)) == {LedgerState.FOUND: 3, LedgerState.PLANNED: 3}
+        store.ledger.record(job_id, {PATHS[0]: LedgerState.KEPT}, NOW)
+        store.ledger.plan(job_id, REF, files, LedgerState.PLANNED, NOW)
+        assert Counter(file_states(store, job_id))[LedgerState.PLANNED] == 3
 
     def test_findings_wait_until_deleted_or_forgotten(self, store: Store) -> None:
         """An orphan that a scan found keeps its first time until any job deletes it, or it is forgotten."""
@@ -273,7 +287,7 @@ class DeletionLedgerTests(StoreSuite):
         }
         first = Removal(job_id, "u1", "file:///w/m1", NOW, document)
         second, theirs = replace(first, metadata_location="file:///w/m2"), replace(first, job_id=other)
-        for removal in (first, second, theirs):
+        for removal in (first, second, theirs, replace(first, at=NOW + DAY)):  # the last one is a further attempt
             store.ledger.record_removal(removal)
         assert store.ledger.removals(job_id) == [first, second]
         store.ledger.close_removal(first, NOW + DAY)
