@@ -6,6 +6,7 @@ import ast
 import gc
 import re
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -31,6 +32,11 @@ def _tree(module: Path) -> ast.Module:
 @cache
 def _nodes(module: Path) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(_tree(module)))
+
+
+@cache
+def _lines(module: Path) -> list[str]:
+    return [line.strip() for line in (ROOT / module).read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -143,3 +149,16 @@ def test_core_needs_the_standard_library_only() -> None:
         if name.partition(".")[0] not in sys.stdlib_module_names and not f"{name}.".startswith("icewright.core.")
     }
     assert not foreign
+
+
+def test_accepted_mutants_are_of_the_code() -> None:
+    """Each names a function and lines of it that stand there: the reason is about no earlier code."""
+    lines = {
+        f"{'.'.join(module.with_suffix('').parts)}.{node.name}": (module, node.lineno - 1, node.end_lineno)
+        for module in MODULES
+        for node in _nodes(module)
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+    }
+    for entry in tomllib.loads((ROOT / "tests/mutants/accepted.toml").read_text(encoding="utf-8"))["accepted"]:
+        module, start, end = lines[re.sub(r"\.(_?[A-Z]\w*)\.\w+$", r".\1", entry["function"])]  # or its class
+        assert entry["was"] in "\n".join(_lines(module)[start:end]), entry["function"]
