@@ -27,8 +27,8 @@ test-covered: install # in one process, as pytest-cov leaves no test out in thos
 test-others: install # a third process has the time that two wait for servers and JVMs
 	$(BIN)/pytest --numprocesses=3 $(COVERING:%=--ignore=%)
 
-test-fast: install ## the tests that need neither Spark nor a server
-	$(BIN)/pytest -m "not spark and not external"
+test-fast: install ## the tests that need neither Spark nor a server, nor seconds
+	$(BIN)/pytest -m "not spark and not external and not slow"
 
 test-nightly: install ## all tests, also those that take long and the demo's own tables
 	ICEWRIGHT_NIGHTLY=1 $(BIN)/pytest

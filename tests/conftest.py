@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from tests.cli.workspace import Workspace
 
 ROOT = Path(__file__).parent.parent
-FAST = "not spark and not external"  # what `make test-fast` runs
+FAST = "not spark and not external and not slow"  # what `make test-fast` runs
 WHOLE_FOLDERS = (ROOT / "tests" / "cases", ROOT / "tests" / "web" / "pages")  # whose tests are all external
-MARKED_WHOLE = re.compile(r"^pytestmark = (?:\[[^]]*)?pytest\.mark\.(?:spark|external)\b", re.MULTILINE)
+MARKED_WHOLE = re.compile(r"^pytestmark = (?:\[[^]]*)?pytest\.mark\.(?:spark|external|slow)\b", re.MULTILINE)
 SERVERS = re.compile(r"\b(?:nessie|metastore|rest_fixture|glue_address)\b[:\"]")  # fixtures, each a server
 GROUPS = {
     "tests/chaos/": "kills",

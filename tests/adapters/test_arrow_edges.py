@@ -263,6 +263,7 @@ def test_timestamps_keep_the_value_that_their_file_says(
     assert (rewritten.type, rewritten.cast(pa.int64()).to_pylist()) == (pa.timestamp("us", zone), [micros])
 
 
+@pytest.mark.slow
 @pytest.mark.cases(124)
 @pytest.mark.parametrize("dictionary", [False, True], ids=["plain", "dictionary"])
 def test_pages_beyond_the_memory_of_a_task_are_left_to_spark_before_they_are_read(
@@ -550,6 +551,7 @@ def test_columns_are_named_as_iceberg_names_them(name: str, stored: str, tmp_pat
     assert written["lower-bounds"]["keys"] == [4]
 
 
+@pytest.mark.slow
 def test_long_keys_of_deletes_are_read_a_few_at_a_time(folder: Folder) -> None:
     """Those of 10 KB were read 131,072 at once, in 1.2 GB of a task's 512 MB; a file without keys has none."""
     files = [folder.keys([NAME], [2], *({"name": f"{n:05}" * 2000} for n in range(count))) for count in (4000, 0)]

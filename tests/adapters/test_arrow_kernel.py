@@ -287,6 +287,7 @@ def test_outputs_share_the_rows(folder: Folder) -> None:
         assert "-7-" in one["file-path"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("values", "numbers"),
     [([f"{n}" * 8000 for n in range(5)], [n % 5 for n in range(20_000)]),
@@ -307,6 +308,7 @@ def test_values_of_a_dictionary_are_not_all_held(folder: Folder, values: list[st
         rewritten_in_memory(folder, path, count)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", [250, 0])
 def test_wide_rows_of_repeated_values_are_not_all_held(folder: Folder, stored: int) -> None:
     """Numbers that repeat take no room in a file, and defaults of columns that it lacks none: batches are small."""

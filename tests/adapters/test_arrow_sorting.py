@@ -67,6 +67,7 @@ def test_rows_of_long_keys_are_sorted_a_few_at_a_time(by: int, most: int, folder
     assert most // 2 < max(sizes) < most
 
 
+@pytest.mark.slow
 def test_long_rows_are_sorted_in_the_memory_of_a_task(folder: Folder) -> None:
     """Arrow takes long values into a buffer that doubles, beside a copy of them: rows of 4 MB took 753 MB of 512."""
     folder.of(memory_bytes=128 << 20, order=((1, True, False),))

@@ -198,6 +198,7 @@ print(peak() - before, len(after.snapshots))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expired", [10, 4_990])
 def test_large_files_cost_little_more_than_themselves(tmp_path: Path, expired: int) -> None:
     """Reading, changing and reading back a file takes less than four times its size, few or many snapshots gone."""

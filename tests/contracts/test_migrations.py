@@ -158,6 +158,7 @@ NOT_THERE = {
 }
 
 
+@pytest.mark.slow
 def test_a_database_that_does_not_answer(tmp_path: Path) -> None:
     """Every call raises `StorageUnavailable`, which names the database and never the password.
 

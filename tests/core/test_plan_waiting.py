@@ -277,6 +277,7 @@ def _cold() -> Iterator[Write]:
 
 @pytest.mark.cases(132)
 @pytest.mark.no_cover
+@pytest.mark.slow
 def test_a_cold_table_beside_hot_ones_in_a_simulation() -> None:
     """With one slot that hot tables fill, a cold one is compacted within the bound; by value alone it is not."""
     sources = [Source(TableRef("lake", ("n",), f"t{n:02d}"), partial(_small, n)) for n in range(90)]
@@ -295,6 +296,7 @@ def test_a_cold_table_beside_hot_ones_in_a_simulation() -> None:
 
 
 @pytest.mark.no_cover
+@pytest.mark.slow
 def test_a_budget_waits_for_a_window_in_a_simulation() -> None:
     """Hot tables leave a cold one that may begin in the last minutes its part of the day's budget."""
     sources = [Source(TableRef("lake", ("n",), f"t{n:02d}"), partial(_small, n)) for n in range(30)]

@@ -27,7 +27,8 @@ from icewright.core.table import TableRef
 from icewright.core.verdicts import thresholds
 from tests.nightly import nightly
 
-pytestmark = pytest.mark.no_cover  # test_simulation.py and the tests of what is due are traced
+# test_simulation.py and the tests of what is due are traced, and fast
+pytestmark = [pytest.mark.no_cover, pytest.mark.slow]
 
 BEGIN = datetime(2026, 1, 5, tzinfo=UTC)
 HOURS = 24 * 10

@@ -34,19 +34,26 @@ AGEING = tuple(100 - hours for hours in range(10))  # snapshots that are due for
 def test_ctrl_c_waits_for_no_catalog(bench: Bench) -> None:
     """A command that asks a mute catalog ends at once."""
     answer, waited = threading.Event(), []
+    main, interrupted = threading.main_thread().ident or 0, threading.Event()
 
-    main = threading.main_thread().ident or 0
+    def interrupt(*_: object) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
 
     def mute() -> Sequence[Pointer]:
         while sys._current_frames()[main].f_back.f_code.co_name != "result":  # type: ignore[union-attr]
             pass  # it starts threads still, and does not wait yet
-        signal.pthread_kill(main, signal.SIGINT)
+        while not interrupted.is_set():  # a signal right before the wait begins does not end it
+            signal.pthread_kill(main, signal.SIGINT)
+            interrupted.wait(0.01)
         waited.append(answer.wait(10))
         return []
 
     bench.scopes["lake"] = Scope(enabled=True, timeout=timedelta(minutes=5))
     bench.catalog.pointers = mute  # type: ignore[method-assign]
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    running = set(threading.enumerate())
+    before = signal.signal(signal.SIGINT, interrupt)
     try:
         with pytest.raises(KeyboardInterrupt):
             detect(bench.runtime(), ["lake"])
@@ -54,7 +61,7 @@ def test_ctrl_c_waits_for_no_catalog(bench: Bench) -> None:
         signal.signal(signal.SIGINT, before)
     assert waited == []
     answer.set()
-    for lane in (each for each in threading.enumerate() if each.name.startswith("ThreadPoolExecutor")):
+    for lane in set(threading.enumerate()) - running:
         lane.join(10)
 
 

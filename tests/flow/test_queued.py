@@ -285,6 +285,7 @@ def test_failures_of_an_earlier_table_break_nothing_off(bench: Bench) -> None:
     assert bench.store.tables.get(REF).paused is None  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_no_free_connection_is_a_store_that_is_away(bench: Bench) -> None:
     """So that whoever asked tries again."""
     bench.table()

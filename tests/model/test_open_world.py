@@ -386,6 +386,7 @@ def machine(ground: Ground) -> Iterator[type[OpenWorld]]:
     shutil.rmtree(ground.home / "clones", ignore_errors=True)
 
 
+@pytest.mark.slow
 @pytest.mark.cases(95, 97, 98, 99, 100, 101, 112)
 def test_whatever_happens_what_somebody_reads_is_there(machine: type[OpenWorld]) -> None:
     """No order of events makes Icewright delete what an entry of any catalog reads, and it does delete the rest."""

@@ -70,7 +70,7 @@ def test_owners_of_the_catalog_and_admins_alone_vacuum_it(
 def test_the_answer_of_a_vacuum_is_kept(served: Served) -> None:
     """What the dry run counts is what the run does, and what the last vacuum answers, metrics included."""
     client = served.client(served.app())
-    assert problem(client.get(URL), 404)["detail"].startswith("catalog lake was not vacuumed")
+    assert problem(client.get(URL), 404)["detail"].startswith("catalog lake was never vacuumed")
     dry = client.post(URL, json={"dry_run": True}).json()
     assert (dry["catalog"], dry["dry_run"]) == ("lake", True)
     assert client.post(URL, json={}).json()["state"] == "started"
