@@ -112,7 +112,8 @@ def test_a_catalog_that_does_not_answer_hides_no_other(workspace: Workspace) -> 
         result = workspace(command)
         assert (command, result.code, "lake" in result.out or "1 table" in result.out) == (command, code, True)
         assert "gone.db" in f"{result.out}{result.err}".replace("\n", "")
-    assert [error["source"] for error in workspace("plan", "--json").json["errors"]] == ["gone"]
+    for command in ("plan", "tables"):
+        assert [error["source"] for error in workspace(command, "--json").json["errors"]] == ["gone"]
     (workspace.home / "catalog.db").rename(workspace.home / "away.db")
     assert workspace("explain").code == workspace("explain", "lake.*").code == 1
     assert [row["error"] for row in workspace("tables", "--json").json["tables"]] == [

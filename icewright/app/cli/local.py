@@ -14,6 +14,7 @@ from icewright.app.cli.base import known_table, open_application, parse_knobs, p
 from icewright.app.doctor import other_names
 from icewright.app.documents import (
     cost_in_money,
+    error_documents,
     job_document,
     job_item_document,
     job_row_document,
@@ -64,7 +65,7 @@ class LocalBackend:
                 tables_of_namespace(criteria.namespace, app.runtime.store.tables.known(criteria.catalog))
             if not documents and not detected.errors:
                 _note_empty_catalogs(app, criteria.catalog)
-        return {"tables": documents, "errors": list(detected.errors)}, detected.tables
+        return {"tables": documents, "errors": error_documents(detected.errors)}, detected.tables
 
     def explain(self, table: str | None, namespace: str | None) -> tuple[list[Document], list[str]]:
         """Evaluate one table, or all; return each one's health, verdicts, ... and the errors of unread catalogs."""

@@ -98,7 +98,8 @@ def tables(
         output.print_json(document)
     else:
         views.show_tables(document["tables"])
-        for source, error in document["errors"]:
+        for failure in document["errors"]:
+            source, error = failure["source"], failure["error"]
             output.error(f"{source}: {error.removeprefix(f'catalog {source}: ')}")
     if document["errors"]:
         leave(3 if listed else 1)
