@@ -12,7 +12,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
-from icewright.core.schemas import columns
+from icewright.core.schemas import NAME_MAPPING, columns
 from icewright.core.table import FORMAT_V3, MAIN, RefKind, Snapshot, TableMetadata, TableRef
 from icewright.core.writer_state import summary_number
 
@@ -31,7 +31,6 @@ _SOURCES = {  # types that transforms apply to
     "bucket": {*_CUT, *_TIMESTAMPS, "date", "time", "uuid", "fixed"},
 }
 _SINCE_V3 = ("unknown", "variant", "geometry", "geography")
-NAME_MAPPING = "schema.name-mapping.default"
 _RESERVED = 2**31 - 201  # column ids above are Iceberg's own
 _NO_SNAPSHOT = -1  # how older writers say that a table has none
 _CLOCK_SKEW_MS = 60_000  # by which Iceberg's library lets logs go back

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+NAME_MAPPING = "schema.name-mapping.default"  # property: names of columns in files without field ids
 _INNER = {"list": ("element",), "map": ("key", "value")}
 
 

@@ -22,6 +22,7 @@ from icewright.adapters.engines.arrow.ranges import TIE, ties
 from icewright.adapters.engines.arrow.resolve import Unresolvable, field_id, resolved, with_ids
 from icewright.adapters.engines.arrow.tasks import Bin, FileSlice, Layout
 from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_schema
+from icewright.core.schemas import NAME_MAPPING
 
 _BYTES_OF_A_COLUMN = 1 << 10  # of a batch, beside its values
 _SMALL_SHARE = 64  # divisor of the task's memory: smaller batches become one
@@ -142,7 +143,7 @@ class BatchScan:
             raise UnreadableFile(
                 f"{file_slice.path} has {metadata.num_rows} rows where its entry says {file_slice.records}"
             )
-        schema = with_ids(source.schema_arrow, self.layout.properties.get("schema.name-mapping.default"))
+        schema = with_ids(source.schema_arrow, self.layout.properties.get(NAME_MAPPING))
         wanted_ids = {schema_field["id"] for schema_field in fields} - self.bin.partition.keys()
         names = [f.name for f in schema if field_id(f) in wanted_ids]
         by_name = {f.name: f for f in schema}

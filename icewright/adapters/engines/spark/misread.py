@@ -22,7 +22,7 @@ from icewright.adapters.engines.spark.pool import StepResult, Work
 from icewright.core.branches import on_branch
 from icewright.core.errors import MetadataTooLarge, MetadataUnreadable, Refused
 from icewright.core.runs import FileAction
-from icewright.core.schemas import columns
+from icewright.core.schemas import NAME_MAPPING, columns
 from icewright.core.steps import ExpireRows, RewriteDataFiles
 from icewright.core.table import TableMetadata
 from icewright.core.words import in_shell
@@ -42,7 +42,7 @@ def require_true_ages(files: TableFiles, base: TableMetadata, step: ExpireRows, 
     kinds = {number: kind for number, _, kind in columns(base.schema)}
     if not kinds[step.field_id].startswith("timestamp"):
         return
-    mapping = base.properties.get("schema.name-mapping.default")
+    mapping = base.properties.get(NAME_MAPPING)
 
     def unit(footer: _Footer) -> str | None:
         return next(_units(*footer, mapping, step.field_id), None)
@@ -114,7 +114,7 @@ class _Columns:
     def _numbers(self, schema: pa.Schema) -> Sequence[int | None]:
         """Return the id of each stored column; without ids and mapping Spark counts the topmost columns from one."""
         try:
-            return _ids(schema, self.table.properties.get("schema.name-mapping.default"))
+            return _ids(schema, self.table.properties.get(NAME_MAPPING))
         except UnsupportedByArrow:
             return [n if one is field else None for n, field in enumerate(schema, 1) for one in stored([field])]
 
