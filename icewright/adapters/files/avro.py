@@ -23,6 +23,7 @@ import pyarrow as pa
 import zstandard
 from isal import igzip_lib, isal_zlib
 
+from icewright.adapters.files.read_ahead import read_ahead
 from icewright.adapters.read_limits import read_limits
 from icewright.core.avro_values import read_varint, varint
 from icewright.core.errors import MetadataTooLarge, MetadataUnreadable
@@ -336,15 +337,25 @@ def _least_bytes(kind: Any) -> int:  # noqa: ANN401 - Avro schemas are JSON
     return 1
 
 
-def container(storage: Storage, path: str, length: int = 0) -> Container:
-    """Read and parse a container. Raises `MetadataUnreadable`, also when `length` is given and is not its length."""
-    content = storage.read(path, read_limits().manifest)
-    if length and length != len(content):
-        raise MetadataUnreadable(f"{path} has {len(content)} bytes where its manifest list says {length}")
-    try:
-        return parse(content)
-    except ValueError as error:
-        raise MetadataUnreadable(f"{path}: {error}") from error
+def container(storage: Storage, path: str) -> Container:
+    """Read and parse a container. Raises `MetadataUnreadable`."""
+    return next(containers(storage, [(path, 0)]))
+
+
+def containers(storage: Storage, files: Sequence[tuple[str, int]]) -> Iterator[Container]:
+    """Read and parse containers in order, by path and length. Raises `MetadataUnreadable`, also for another length.
+
+    A length of 0 is unknown.
+    """
+    limit = read_limits().manifest
+    contents = read_ahead(lambda path: storage.read(path, limit), [path for path, _ in files])
+    for (path, length), content in zip(files, contents, strict=True):
+        if length and length != len(content):
+            raise MetadataUnreadable(f"{path} has {len(content)} bytes where its manifest list says {length}")
+        try:
+            yield parse(content)
+        except ValueError as error:
+            raise MetadataUnreadable(f"{path}: {error}") from error
 
 
 @contextmanager

@@ -131,8 +131,7 @@ class _Reader:
     def _new_rows(self, paths: Sequence[str]) -> pl.DataFrame:
         frames = [SCHEMA.to_frame()]
         schema, before, waiting = b"", _NO_RECORDS, list[_Records]()
-        for path in paths:
-            one = container(self.storage, path)
+        for path, one in zip(paths, avro.containers(self.storage, [(path, 0) for path in paths]), strict=True):
             if one.schema != schema or sum(len(new.content) for new in waiting) > _MAX_PENDING_BYTES:
                 frames.append(self._decoded(schema, waiting, paths))
                 schema, before, waiting = one.schema, _NO_RECORDS, []

@@ -225,8 +225,8 @@ class ManifestReader:
         self, manifests: Sequence[ManifestFile]
     ) -> Iterator[tuple[bytes, list[tuple[ManifestFile, avro.Container]]]]:
         groups: dict[bytes, list[tuple[ManifestFile, avro.Container]]] = {}
-        for manifest in manifests:
-            one = container(self.storage, manifest.path, manifest.length)
+        read = avro.containers(self.storage, [(manifest.path, manifest.length) for manifest in manifests])
+        for manifest, one in zip(manifests, read, strict=True):
             groups.setdefault(one.schema, []).append((manifest, one))
         yield from groups.items()
 

@@ -187,17 +187,15 @@ def with_key(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
     canonical_folders = {folder: canonical(folder) if folder else "" for folder in folders.unique()}
     if any(folder != target for folder, target in canonical_folders.items()):
         path = pl.concat_str(folders.replace_strict(canonical_folders, return_dtype=pl.String), name)
-    plain = path.str.replace(_PREFIX, "/")
-    if frame.select(plain.str.contains("//", literal=True).any()).item():
-        plain = plain.str.replace_all(r"/{2,}", "/")
-    has_dots = path.str.contains("./", literal=True) | path.str.ends_with(".")
-    odd = path.str.contains("%", literal=True) | has_dots
-    needs_decoding = (path.str.len_bytes() != path.str.len_chars()) | odd
-    return frame.with_columns(
-        key=pl.when(needs_decoding)
-        .then(pl.when(needs_decoding).then(path).map_elements(key, return_dtype=pl.String, skip_nulls=True))
-        .otherwise(plain)
-    )
+    odd = path.str.contains_any(["%", "./"]) | path.str.ends_with(".") | (path.str.len_bytes() != path.str.len_chars())
+    keyed = frame.with_columns(key=path.str.replace(_PREFIX, "/"), odd=odd)
+    slashes, some = keyed.select(pl.col("key").str.contains("//", literal=True).any(), pl.col("odd").any()).row(0)
+    if slashes:
+        keyed = keyed.with_columns(pl.col("key").str.replace_all(r"/{2,}", "/"))
+    if some:  # Polars takes the interpreter for a function of Python even where no path needs it
+        decoded = pl.when("odd").then(path).map_elements(key, return_dtype=pl.String, skip_nulls=True)
+        keyed = keyed.with_columns(key=pl.when("odd").then(decoded).otherwise("key"))
+    return keyed.drop("odd")
 
 
 def file_name() -> pl.Expr:

@@ -1,0 +1,72 @@
+"""Files that are read in order, several at once where the storage takes its time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+
+from icewright.adapters.files.read_ahead import read_ahead
+from icewright.core.errors import FileMissing
+
+PATHS = [str(number) for number in range(40)]
+
+
+def test_files_of_a_quick_disk_are_read_one_by_one() -> None:
+    """All in the thread that asks."""
+    threads = set[int]()
+
+    def read(path: str) -> bytes:
+        threads.add(threading.get_ident())
+        return path.encode()
+
+    assert [*read_ahead(read, PATHS, seconds=lambda: 0.0)] == [path.encode() for path in PATHS]
+    assert threads == {threading.get_ident()}
+
+
+def test_files_of_slow_storage_are_read_at_once_and_come_in_order() -> None:
+    """Each read but the first waits for three others: it would never end if they came one after the other."""
+    together = threading.Barrier(3, timeout=20)
+
+    def read(path: str) -> bytes:
+        if path != PATHS[0]:
+            together.wait()
+        return path.encode()
+
+    assert [*read_ahead(read, PATHS, seconds=slow())] == [path.encode() for path in PATHS]
+
+
+def test_few_large_files_are_in_memory_at_once() -> None:
+    """Three of 9 MB are read while the one before them is used."""
+    begun: list[str] = []
+
+    def read(path: str) -> bytes:
+        begun.append(path)
+        return bytes(9 << 20)
+
+    contents = read_ahead(read, PATHS, seconds=slow())
+    for _ in range(2):
+        next(contents)
+    contents.close()  # type: ignore[attr-defined]  # of a generator
+    assert len(begun) <= 2 + 3
+
+
+def test_an_error_comes_when_it_is_the_turn_of_its_file() -> None:
+    """The files before it are read, whatever became of those after them."""
+
+    def read(path: str) -> bytes:
+        if path == "3":
+            raise FileMissing(path)
+        return path.encode()
+
+    contents = read_ahead(read, PATHS, seconds=slow())
+    assert [next(contents) for _ in range(3)] == [b"0", b"1", b"2"]
+    with pytest.raises(FileMissing):
+        next(contents)
+
+
+def slow() -> Callable[[], float]:
+    """Return a clock by which each read takes a second."""
+    return map(float, count()).__next__
