@@ -10,7 +10,8 @@ from urllib.parse import quote, unquote
 
 HIDDEN = "***"
 SHORTEST = 4  # a value of fewer characters is no secret, as it occurs in too many words
-_USERINFO = re.compile(r"(?<=://)[^\s/'\"<>]*@")
+_CONTAINER = r"(?<!\babfs://)(?<!\babfss://)(?<!\bwasb://)(?<!\bwasbs://)"  # what Azure's locations name before `@`
+_USERINFO = re.compile(rf"(?<=://){_CONTAINER}[^\s/'\"<>]*@")
 
 
 class Redaction:

@@ -176,10 +176,11 @@ def test_no_secret_is_logged(capsys: CAPTURE) -> None:
         ("json://token@localhost/x and s3://a/b", "json://***@localhost/x and s3://a/b"),
         ("a@b.c wrote to https://host/path@2", "a@b.c wrote to https://host/path@2"),
         ("https://me:p@ss@host/x", "https://***@host/x"),
+        ("abfss://lake@account.dfs.core.windows.net/x", "abfss://lake@account.dfs.core.windows.net/x"),
     ],
 )
 def test_userinfo_of_urls(text: str, shown: str) -> None:
-    """What stands before @ in a URL is hidden, whoever wrote it."""
+    """What stands before @ in a URL is hidden, whoever wrote it, but for the container of a location in Azure."""
     assert Redaction().text(text) == shown
 
 
