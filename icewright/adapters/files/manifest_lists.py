@@ -130,18 +130,21 @@ class _Reader:
 
     def _new_rows(self, paths: Sequence[str]) -> pl.DataFrame:
         frames = [SCHEMA.to_frame()]
-        schema, before, waiting = b"", _NO_RECORDS, list[_Records]()
+        schema, before, waiting, waiting_bytes = b"", _NO_RECORDS, list[_Records](), 0
         for path, one in zip(paths, avro.containers(self.storage, [(path, 0) for path in paths]), strict=True):
-            if one.schema != schema or sum(len(new.content) for new in waiting) > _MAX_PENDING_BYTES:
+            if one.schema != schema or waiting_bytes > _MAX_PENDING_BYTES:
                 frames.append(self._decoded(schema, waiting, paths))
-                schema, before, waiting = one.schema, _NO_RECORDS, []
+                schema, before, waiting, waiting_bytes = one.schema, _NO_RECORDS, [], 0
             with translating_errors([path]):
                 before = self._collect(path, one, before, waiting)
+            waiting_bytes += len(waiting[-1].content)
         return _distinct([*frames, self._decoded(schema, waiting, paths)])
 
     def _collect(self, path: str, one: avro.Container, before: _Records, waiting: list[_Records]) -> _Records:
         """Return the list's records that no earlier block holds; new ones among them are queued for decoding."""
-        blocks = {_digest(one.codec, block): block for block in one.blocks}
+        # one block, as Spark writes it, has all rows of the list: it comes no second time
+        keys = [path.encode()] if len(one.blocks) == 1 else [_digest(one.codec, block) for block in one.blocks]
+        blocks = dict(zip(keys, one.blocks, strict=True))
         fresh = {key: block for key, block in blocks.items() if key not in self.files}
         content = avro.inflated((one.codec, block) for block in fresh.values())
         records = new = _Records(content, {key: block.records for key, block in fresh.items()})
