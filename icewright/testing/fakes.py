@@ -154,6 +154,7 @@ def _changed(base: table.TableMetadata, change: Change, now: datetime) -> table.
                 raise Refused(f"snapshot {referenced[0].snapshot_id} is still referenced by {referenced[0].name}")
             lists = ("snapshots", "statistics", "partition_statistics")
             retained: Any = {n: tuple(s for s in getattr(base, n) if s.snapshot_id not in removed_ids) for n in lists}
+            retained["specs"] = tuple(s for s in base.specs if s.spec_id not in change.specs)
             return replace(base, last_updated=updated, refs=refs, **retained)
         case AddSnapshot():
             added = snapshot_of(change.snapshot)

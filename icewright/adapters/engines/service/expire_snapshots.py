@@ -78,9 +78,7 @@ class ExpireInService:
         base, clock = request.base, self.deletion.clock
         started = clock.now()
         ids = set(step.snapshot_ids) & set(base.by_id)
-        planned = _NO_FILES
-        if ids or step.remove_refs:
-            planned = self.planned(catalog, base, step, ids, automatic=request.automatic)
+        planned = self.planned(catalog, base, step, ids, automatic=request.automatic)
         unused = self._unused(base, ids, planned.compared) if step.clean_metadata else _USED
         if not (ids or step.remove_refs or unused.count):
             return skipped(Operation.EXPIRE_SNAPSHOTS, NOTHING)
@@ -111,7 +109,7 @@ class ExpireInService:
         require_as_written(catalog, base)
         with self.guard.registry.reading_together():
             self._require_unpinned(base, step)
-            if not step.delete_files:
+            if not (ids and step.delete_files):
                 return _NO_FILES
             recorded = self.guard.recorded(base)
         surroundings = self.guard.around(base, recorded=recorded)
