@@ -23,7 +23,7 @@ from icewright.app.demo.craft import Craft
 from icewright.app.demo.lake import Lake
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.paths import key
-from icewright.core.table import StatisticsFile, TableRef
+from icewright.core.table import RefKind, SnapshotRef, StatisticsFile, TableRef
 from icewright.testing import builders
 from tests.adapters.writing import Partitioned, ours, record
 from tests.examples import examples
@@ -68,6 +68,30 @@ def test_nothing_against_nothing() -> None:
     """Empty frames have nothing in common and lose nothing."""
     assert sets.without(frame(), frame("/a"), str).height == 0
     assert sets.without(frame("/a"), frame(), str)["path"].to_list() == ["/a"]
+
+
+def test_links_lead_to_one_file() -> None:
+    """What lies under a link is the file to which it leads; a path without a folder has none to look up."""
+    links = {"/link/": "/w/", "": "/the process's own/"}
+    for paths, keys in ((["/link/a%20b", "/w/a b", "x"], ["/w/a b", "/w/a b", "/x"]), (["/link/c"], ["/w/c"])):
+        assert sets.with_key(frame(*paths), lambda folder: links.get(folder, folder))["key"].to_list() == keys
+
+
+@pytest.mark.parametrize(
+    ("planned", "live", "may_be_one"),
+    [
+        ("s3://b/TAX/data/x", "/mnt/t/data/X", True),
+        ("s3://b/TAX/data/x", "s3://b/TAX2/data/x", True),
+        ("s3://b/TAX/data/x", "s3://b/TAX/more/x", False),  # a path of its own, as it lies in the location too
+        ("s3://b/elsewhere/x", "s3://b/TAX/more/x", True),
+        ("s3://b/TAX/data/x", "/mnt/t/data/y", False),
+    ],
+)
+def test_two_paths_that_may_be_one_file(planned: str, live: str, *, may_be_one: bool) -> None:
+    """Names are compared where one of both files lies outside of the location, which may end with a slash."""
+    for location in ("s3://b/TAX", "s3://b/TAX/"):
+        free, namesakes = sets.without_namesakes(frame(planned), [frame(live)], str, location)
+        assert (free.height, namesakes.height) == ((0, 1) if may_be_one else (1, 0))
 
 
 _PARTS = st.one_of(
@@ -150,6 +174,7 @@ def test_deleted_entries_reach_nothing(files: IcebergFiles, tmp_path: Path) -> N
         table.crafted(3, [record("file:///t/a"), record("file:///t/gone", status=2)]),
         table.crafted(3, [record("file:///t/a", status=0, sequence=1, snapshot_id=1), record("file:///t/b")]),
         table.crafted(3, [vector, vector, record("file:///t/p", content=1), record("file:///t/e", content=2)]),
+        table.crafted(3, [record("file:///t/of a later spec", content=7)]),
     ]
     listed = [ours(row) for row in rows]
     names = [f.name for f in fields(listed[0])]
@@ -161,8 +186,23 @@ def test_deleted_entries_reach_nothing(files: IcebergFiles, tmp_path: Path) -> N
         "file:///t/dv.puffin": "deletion vectors",
         "file:///t/p": "position deletes",
         "file:///t/e": "equality deletes",
+        "file:///t/of a later spec": "data",
     }
-    assert found.height == 5
+    assert found.height == 6
+
+
+def test_metadata_of_some_snapshots() -> None:
+    """Their refs and statistics stay with them, and those of others do not; former versions are the table's."""
+    snapshots, refs = builders.lineage([2, 1]), [SnapshotRef(str(n), RefKind.TAG, n) for n in (1, 2)]
+    statistics = tuple(StatisticsFile(n, f"s3://b/{n}", 1) for n in (1, 2))
+    both: Any = {"snapshots": snapshots, "statistics": statistics, "partition_statistics": statistics}
+    both["refs"] = tuple(refs)
+    table = replace(builders.metadata(), metadata_log=("s3://b/former.metadata.json",), **both)
+    for n, chosen in enumerate(([1], [2])):
+        assert sets.of_snapshots(table, chosen) == replace(
+            table, **{name: all_[n : n + 1] for name, all_ in both.items()}
+        )
+    assert sets.metadata_files_of(table)["kind"].to_list() == ["metadata", "metadata"]
 
 
 @pytest.mark.cases("T13")

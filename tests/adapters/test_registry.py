@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -580,6 +580,35 @@ def test_a_second_entry_that_is_not_listed_is_no_earlier_name(error: IcewrightEr
     cast("Hiding", world.pond).error = CatalogUnavailable("away", "pond")
     with pytest.raises(CatalogUnavailable):
         world.around(own)
+
+
+def test_every_entry_that_is_not_listed_is_asked_for() -> None:
+    """One of which the catalog does not tell whether it is gone is not the last."""
+    world, own = World(pond=Hiding("pond")), metadata()
+    for ref in (TWIN, replace(TWIN, name="triplet")):
+        world.pond.put(guest(own.table_uuid, ref, f"s3://pond/{ref.name}"))
+    world.lake.put(own)
+    world.around(own)
+    world.pond.stale, cast("Hiding", world.pond).error = (), AccessDenied("x")
+    assert [other.unlisted for other in world.around(own).others] == [True, True]
+
+
+def test_links_of_other_disks_are_looked_up_within_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the table's own disks take their time, as its files lie there; in object stores there are none."""
+    world, own, limited = World(), metadata(location="file:/own/t"), list[str]()
+    monkeypatch.setattr(module, "mounts", lambda: frozenset({"/", "/own", "/more", "/others"}))
+
+    def look(disk: str, look: Callable[[], object], _: timedelta) -> object:
+        limited.append(disk)
+        return look()
+
+    monkeypatch.setattr(world.registry.calls, "look", look)
+    own = replace(own, properties={"write.data.path": "file:/more/t"})
+    world.lake.put(own)
+    world.pond.put(guest(location="file:/others/guest"))
+    world.pond.put(guest("far", TWIN))
+    world.around(own)
+    assert limited == ["/others"]
 
 
 def test_tables_without_a_uuid_are_not_one_table() -> None:

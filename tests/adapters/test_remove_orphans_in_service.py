@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from icewright.adapters.engines.service.deletion import Deletion
-from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
+from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService, kind_of
 from icewright.adapters.files.storage import listed
 from icewright.core.errors import AccessDenied, Cancelled, IcewrightError, LeaseLost, Refused, TableReplaced
 from icewright.core.policy import Operation
@@ -60,6 +60,7 @@ class Shelf(Storage):
     def inventory(self, table: str, folder: str, on_invalid_name: Callable[[str], None]) -> Iterator[pa.RecordBatch]:
         """Yield the same from an inventory."""
         assert table == "an inventory"
+        self.opened.append(table)
         return self.listing(folder, on_invalid_name)
 
 
@@ -132,6 +133,7 @@ def test_orphans_are_removed_and_all_is_written_down() -> None:
     before = {path for path in scanning.files.contents if path.startswith(LOCATION)}
     dry = scanning.run(dry_run=True)
     assert ([file.path for file in dry.files], scanning.ledger.events) == (sorted(ORPHANS), [])
+    assert dry.summary == "would remove 4 orphan files"
     done = scanning.removes(*ORPHANS)
     assert done.summary == "removed 4 orphan files"
     assert done.metrics == {
@@ -162,6 +164,7 @@ def test_orphans_are_removed_and_all_is_written_down() -> None:
     [
         ({"mode": "report"}, [], "found 4 orphan files, mode report removes none"),
         ({"mode": "confirm"}, ORPHANS[:1], "removed 1 orphan file, 3 wait for a second scan"),
+        ({"mode": "confirm", "older_than": OLD}, [], "removed 0 orphan files"),
         ({"max_files": 2}, ORPHANS[:2], "removed 2 orphan files"),
         ({"max_files": 4}, ORPHANS, "removed 4 orphan files"),
         ({"delay": timedelta(hours=2)}, [], "4 orphan files to be removed after 2026-11-21 14:00 UTC"),
@@ -183,11 +186,13 @@ def test_what_a_step_asks_for(change: dict[str, Any], gone: list[str], said: str
     orphans = [] if "older_than" in change else sorted(ORPHANS)[: step.max_files]
     assert {*forgotten[1]} == seen.keys() - {*orphans}
     assert [file.path for file in recorded[2]] == [path for path in orphans if path not in seen]
-    chosen = {"report": [], "confirm": ORPHANS[:1]}.get(step.mode, orphans)
+    chosen = {"report": [], "confirm": orphans[:1]}.get(step.mode, orphans)
     plans = [([file.path for file in planned[2]], planned[5]) for name, planned in more if name == "plan"]
     assert plans == ([(chosen, NOW + step.delay if step.delay else None)] if chosen else [])
     assert sorted(file.path for file in done.files) == (orphans if step.mode == "report" else chosen)
-    assert ("2 more orphans wait for the next run" in done.notes) == (step.max_files == 2)
+    later = [note for note in done.notes if "wait for the next run" in note]
+    assert later == ["2 more orphans wait for the next run"] * (step.max_files == 2)
+    assert ("an inventory" in scanning.files.opened) == bool(step.inventory)
     waiting = {"files_waiting": 4, "bytes_waiting": 4} if step.delay else {}
     assert {name: number for name, number in done.metrics.items() if name.endswith("_waiting")} == waiting
 
@@ -299,6 +304,7 @@ def test_what_lies_in_other_places() -> None:
     """A write path is scanned too; one that another table shares is not, nor is one that is not there."""
     scanning = Scanning(properties={"write.data.path": POOL, "write.object-storage.path": "s3://lake/none"})
     scanning.files.contents[f"{POOL}/orphan.parquet"] = b""
+    assert len(scanning.run(replace(STEP, max_files=2), dry_run=True).files) == 2  # of both places together
     done = scanning.removes(*ORPHANS, f"{POOL}/orphan.parquet")
     assert "s3://lake/none is not scanned: there is no such folder" in done.notes
     scanning = Scanning(properties={"write.data.path": POOL})
@@ -311,6 +317,15 @@ def test_what_lies_in_other_places() -> None:
     scanning.world.pond.put(guest())
     done = scanning.removes(*ORPHANS[2:])
     assert any("2 files kept: pond.sales.guest, which uses files there, cannot be read" in note for note in done.notes)
+    scanning = Scanning()
+    had, current = (LOCATION, DATA), scanning.own.metadata_location
+    one = Registration(scanning.own.ref, UUID, current, had)  # DATA was a place of its own, and then the other's
+    left = Registration.of(guest(location=DATA), ())
+    scanning.world.recorded.rows |= {one.key: one, left.key: left}
+    scanning.world.recorded.words[UUID] = frozenset({LOCATION})
+    moved = scanning.world.pond.put(guest())
+    scanning.files.contents[moved.metadata_location] = version("guest")
+    assert {file.path for file in scanning.run(dry_run=True).files} == {*ORPHANS[2:]}
 
 
 def test_a_file_that_may_be_a_live_one_under_another_path() -> None:
@@ -418,11 +433,19 @@ def test_a_pin_that_comes_during_the_scan() -> None:
 
 def test_keys_that_no_file_of_a_table_has() -> None:
     """Twenty of them are named."""
-    scanning = Scanning()
-    scanning.files.strange = [f"{LOCATION}//{n}" for n in range(23)]
-    notes = scanning.run(dry_run=True).notes
-    assert sum("is left alone: no file of a table can have such a name" in note for note in notes) == 20
-    assert "3 more such names" in notes
+    for more in (0, 3):
+        scanning = Scanning()
+        scanning.files.strange = [f"{LOCATION}//{n}" for n in range(20 + more)]
+        notes = scanning.run(dry_run=True).notes
+        assert sum("is left alone: no file of a table can have such a name" in note for note in notes) == 20
+        assert [note for note in notes if "more such names" in note] == ["3 more such names"] * bool(more)
+
+
+def test_kinds_of_files_by_their_names() -> None:
+    """As Iceberg's writers name them."""
+    names = ["1.metadata.json", "1.metadata.json.gz", "snap-1.avro", "snap-m0/x-m0.avro", "1.json", "snap-1.parquet"]
+    kinds = ["metadata", "metadata", "manifest list", "manifest", "data", "data"]
+    assert [kind_of(f"{DATA}/{name}") for name in names] == kinds
 
 
 def test_files_that_another_service_counts() -> None:

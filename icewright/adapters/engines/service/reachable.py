@@ -79,7 +79,7 @@ def content_of(files: TableFiles, manifests: pl.DataFrame) -> Iterator[pl.DataFr
 def content_by_manifest(files: TableFiles, manifests: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Yield what `content_of` does, with `manifest`: the row of `manifests` that each file is named by."""
     vector = pl.col("format") == "PUFFIN"
-    kind = pl.col("content").replace_strict(CONTENT_KINDS, default="data", return_dtype=pl.String)
+    kind = pl.col("content").replace_strict(CONTENT_KINDS, default=CONTENT_KINDS[0])
     kinds = pl.when(vector).then(pl.lit("deletion vectors")).otherwise(kind).alias("kind")
     for frame in paths_by_manifest(files, manifests):
         yield frame.select("path", "bytes", kinds, "manifest")
@@ -109,11 +109,7 @@ def _located(frame: pl.DataFrame, owner: str) -> pl.DataFrame:
 
     Such a file, under another path in the listing, would look unreached.
     """
-    path, (scheme, slashes, _) = pl.col("path"), owner.partition("://")
-    in_store = is_object_store(owner)
-    clear = [scheme + slashes] if slashes else [] if in_store else ["/", "file:/"]  # faster than an expression
-    unlike = frame.filter(~pl.any_horizontal(False, *(path.str.starts_with(start) for start in clear)))
-    unclear = unlike.filter(~path.str.contains(_IN_A_STORE if in_store else _ROOTED))
+    unclear = frame.filter(~pl.col("path").str.contains(_IN_A_STORE if is_object_store(owner) else _ROOTED))
     if unclear.height:
         raise MetadataUnreadable(
             f"{owner} names {unclear['path'][0]}, which readers look for in different places: nothing is deleted "
@@ -150,7 +146,7 @@ def unreached(planned: pl.DataFrame, chunks: Iterable[pl.DataFrame], canonical: 
     """Return the planned files that no chunk holds, however paths are spelt. All chunks are read, to find faults."""
     remaining = with_key(planned, canonical)
     for chunk in chunks:
-        if remaining.height and chunk.height:
+        if remaining.height:
             remaining = remaining.join(with_key(chunk, canonical), on="key", how="anti")
     return remaining.drop("key")
 
@@ -168,8 +164,7 @@ def without_namesakes(
 
     def noted() -> Iterator[pl.DataFrame]:
         for chunk in chunks:
-            elsewhere = chunk.filter(~below) if inside else chunk
-            live.extend([elsewhere.select(file_name().alias("name"), "bytes")] if elsewhere.height else [])
+            live.append((chunk.filter(~below) if inside else chunk).select(file_name().alias("name"), "bytes"))
             yield chunk
 
     free = unreached(planned, noted(), canonical).with_columns(name=file_name())
@@ -186,14 +181,14 @@ def with_key(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
     folders = frame.select(path.str.strip_suffix(name)).to_series()
     canonical_folders = {folder: canonical(folder) if folder else "" for folder in folders.unique()}
     if any(folder != target for folder, target in canonical_folders.items()):
-        path = pl.concat_str(folders.replace_strict(canonical_folders, return_dtype=pl.String), name)
+        path = pl.concat_str(folders.replace_strict(canonical_folders), name)
     odd = path.str.contains_any(["%", "./"]) | path.str.ends_with(".") | (path.str.len_bytes() != path.str.len_chars())
     keyed = frame.with_columns(key=path.str.replace(_PREFIX, "/"), odd=odd)
-    slashes, some = keyed.select(pl.col("key").str.contains("//", literal=True).any(), pl.col("odd").any()).row(0)
+    slashes, some = keyed.select(pl.col("key").str.contains("//").any(), pl.col("odd").any()).row(0)
     if slashes:
         keyed = keyed.with_columns(pl.col("key").str.replace_all(r"/{2,}", "/"))
     if some:  # Polars takes the interpreter for a function of Python even where no path needs it
-        decoded = pl.when("odd").then(path).map_elements(key, return_dtype=pl.String, skip_nulls=True)
+        decoded = pl.when("odd").then(path).map_elements(key, return_dtype=pl.String)
         keyed = keyed.with_columns(key=pl.when("odd").then(decoded).otherwise("key"))
     return keyed.drop("odd")
 

@@ -88,9 +88,7 @@ class RemoveOrphansInService:
             {
                 "orphans_found": scan.found,
                 "orphans_removed": len(deleted.files),
-                "files_failed": deleted.failed,
-                "bytes_deleted": sum(f.bytes or 0 for f in deleted.files),
-                **{name: value for name, value in deleted.metrics.items() if name.endswith("_waiting")},
+                **{name: value for name, value in deleted.metrics.items() if name != "files_deleted"},
                 "files_scanned": scan.listed,
                 "every_hours": step.every_hours,
                 "duration_ms": round(seconds * 1000),
