@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from icewright.core.errors import MetadataTooLarge
+from icewright.core.errors import MetadataTooLarge, MetadataUnreadable
 from icewright.core.restore import TableHistory
 from icewright.core.runs import FileAction
 from icewright.core.steps import ConvertEqualityDeletes, ExpireRows, RewriteDataFiles, RewritePositionDeletes
@@ -352,7 +352,13 @@ class TableFiles(Storage, Protocol):
         """Return the data files that hold rows older than the step's day, as far as their bounds tell."""
 
     def avro(self, path: str) -> AvroFile:
-        """Return the header and the decompressed records of an Avro file."""
+        """Return the header and the decompressed records of an Avro file. Raises `MetadataUnreadable`."""
+
+    def avros(self, paths: Sequence[str]) -> Iterator[AvroFile | MetadataUnreadable]:
+        """Yield each of the Avro files, or why it cannot be read, in order.
+
+        Where storage takes its time, the next ones are read meanwhile.
+        """
 
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         """Return the rows of the snapshot's manifest list."""

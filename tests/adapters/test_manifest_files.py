@@ -21,7 +21,8 @@ from pyiceberg.typedef import Record, TableVersion
 
 from icewright.adapters.engines.arrow.small_table_limits import unsupported_feature
 from icewright.adapters.engines.service.avro_records import schema_field
-from icewright.adapters.engines.service.manifest_files import ManifestWriter, read_manifest
+from icewright.adapters.engines.service.manifest_bytes import read_manifest
+from icewright.adapters.engines.service.manifest_files import ManifestWriter
 from icewright.adapters.engines.service.manifest_list_files import manifest_list, read_list
 from icewright.adapters.engines.service.partition_bounds import uncovered
 from icewright.adapters.engines.service.partition_types import promoted

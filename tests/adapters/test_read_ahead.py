@@ -5,11 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
 
 import pytest
 
+from icewright.adapters.engines.service.avro_records import container as avro_file
 from icewright.adapters.files.read_ahead import read_ahead
-from icewright.core.errors import FileMissing
+from icewright.adapters.files.tables import IcebergFiles
+from icewright.core.errors import FileMissing, MetadataUnreadable
+from icewright.ports import AvroFile
 
 PATHS = [str(number) for number in range(40)]
 
@@ -65,6 +69,17 @@ def test_an_error_comes_when_it_is_the_turn_of_its_file() -> None:
     assert [next(contents) for _ in range(3)] == [b"0", b"1", b"2"]
     with pytest.raises(FileMissing):
         next(contents)
+
+
+def test_avro_files_come_with_those_that_cannot_be_read(files: IcebergFiles, tmp_path: Path) -> None:
+    """A missing and a broken one are no end of the others."""
+    whole, broken = tmp_path / "whole.avro", tmp_path / "broken.avro"
+    whole.write_bytes(avro_file({"type": "record", "name": "r", "fields": []}, {}, []))
+    broken.write_bytes(b"x")
+    found = [*files.avros([str(broken), str(tmp_path / "gone.avro"), str(whole)])]
+    assert [type(one) for one in found] == [MetadataUnreadable, FileMissing, AvroFile]
+    with pytest.raises(FileMissing):
+        files.avro(str(tmp_path / "gone.avro"))
 
 
 def slow() -> Callable[[], float]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from struct import pack
 from typing import Any, cast
@@ -13,8 +15,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from icewright.adapters.engines.arrow.live_deletes import LiveFiles
+from icewright.adapters.engines.arrow.small_table_limits import manifest_reader
 from icewright.adapters.engines.service import integrity
+from icewright.adapters.engines.service.checked_entries import CheckedEntries
+from icewright.adapters.files import read_ahead
+from icewright.adapters.files.local import LocalStorage
 from icewright.core.integrity import CheckLevel, FileFaultKind, IntegrityReport
+from icewright.core.table import ManifestContent
 from icewright.ports import FileStat, TableFiles
 from tests.cases.conftest import ground, workspace
 from tests.cases.tampering import in_map, rewrite, tamper_manifest
@@ -758,3 +766,43 @@ def test_a_replaced_table_has_files_of_its_old_types(workspace: Workspace) -> No
         folder
     )
     assert KIND.WRONG_FIELDS in {one.kind for one in check(workspace, read).faults}
+
+
+def test_metadata_of_slow_storage_is_read_several_files_at_once(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By checks, by plans of compactions and by those of deletes: files that follow the first are read together."""
+    craft = workspace.craft()
+    workspace.commits(craft, range(6, 0, -1), replacing=False)
+    workspace.publish(craft)
+    metadata, files, read = workspace.metadata(), workspace.app.runtime.files, LocalStorage.read
+    assert metadata.current_snapshot is not None
+    manifests = files.manifests(metadata.current_snapshot)
+    planned = manifest_reader(files, metadata, manifests, ManifestContent.DATA)
+    assert planned is not None
+    works: Sequence[Callable[[], Sequence[object]]] = (
+        lambda: [*CheckedEntries(files, metadata).content_files()],
+        lambda: planned.live(manifests),
+        lambda: LiveFiles(files, metadata, lambda: None).data(manifests, frozenset(), 1000, None),
+    )
+    monkeypatch.setattr(read_ahead, "_SLOW_SECONDS", -1.0)
+    for work in works:
+        together = threading.Event()
+        waiting = itertools.count(1)
+
+        def meeting(
+            storage: LocalStorage,
+            *what: Any,
+            together: threading.Event = together,
+            waiting: Iterator[int] = waiting,
+        ) -> bytes:
+            if threading.current_thread() is not threading.main_thread():
+                if next(waiting) > 1:
+                    together.set()
+                assert together.wait(20)
+            return read(storage, *what)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalStorage, "read", meeting)
+            assert len(work()) == len(manifests)
+        assert together.is_set()

@@ -343,19 +343,21 @@ def container(storage: Storage, path: str) -> Container:
 
 
 def containers(storage: Storage, files: Sequence[tuple[str, int]]) -> Iterator[Container]:
-    """Read and parse containers in order, by path and length. Raises `MetadataUnreadable`, also for another length.
-
-    A length of 0 is unknown.
-    """
+    """Read and parse containers by path and length, or 0. Raises `MetadataUnreadable`, also for another length."""
     limit = read_limits().manifest
     contents = read_ahead(lambda path: storage.read(path, limit), [path for path, _ in files])
     for (path, length), content in zip(files, contents, strict=True):
         if length and length != len(content):
             raise MetadataUnreadable(f"{path} has {len(content)} bytes where its manifest list says {length}")
-        try:
-            yield parse(content)
-        except ValueError as error:
-            raise MetadataUnreadable(f"{path}: {error}") from error
+        yield parsed(path, content)
+
+
+def parsed(path: str, content: bytes) -> Container:
+    """Parse the content of a file. Raises `MetadataUnreadable`."""
+    try:
+        return parse(content)
+    except ValueError as error:
+        raise MetadataUnreadable(f"{path}: {error}") from error
 
 
 @contextmanager

@@ -10,13 +10,15 @@ from datetime import datetime
 import polars as pl
 import pyarrow as pa
 
-from icewright.adapters.files.avro import container, translating_errors
+from icewright.adapters.files.avro import parsed, translating_errors
 from icewright.adapters.files.bounds import aged, measured
 from icewright.adapters.files.facts import rewrite_candidates, table_facts
 from icewright.adapters.files.inventory import read_inventory
 from icewright.adapters.files.manifests import ManifestReader, listed
+from icewright.adapters.files.read_ahead import read_ahead
 from icewright.adapters.lru_cache import LRUCache
 from icewright.adapters.metadata.parsing import read_history
+from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.paths import local_path, split
 from icewright.core.places import Spelling
@@ -189,9 +191,22 @@ class IcebergFiles:
             return () if snapshot is None else aged(self.reader, metadata, self.manifests(snapshot), step)
 
     def avro(self, path: str) -> AvroFile:
-        one = container(self.storage, path)
-        with translating_errors([path]):
-            return AvroFile(one.meta, one.records, one.body())
+        (one,) = self.avros([path])
+        if isinstance(one, MetadataUnreadable):
+            raise one
+        return one
+
+    def avros(self, paths: Sequence[str]) -> Iterator[AvroFile | MetadataUnreadable]:
+        limit = read_limits().manifest
+
+        def read(path: str) -> bytes | MetadataUnreadable:
+            try:
+                return self.storage.read(path, limit)
+            except MetadataUnreadable as error:
+                return error
+
+        for path, content in zip(paths, read_ahead(read, paths), strict=True):
+            yield content if isinstance(content, MetadataUnreadable) else _avro_file(path, content)
 
     def manifests(self, snapshot: Snapshot) -> tuple[ManifestFile, ...]:
         return self.reader.manifests(snapshot)
@@ -257,6 +272,15 @@ class IcebergFiles:
     def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
         for frame in self.reader.live_files(manifests):
             yield from frame.to_arrow(compat_level=pl.CompatLevel.newest()).to_batches()  # copies no text
+
+
+def _avro_file(path: str, content: bytes) -> AvroFile | MetadataUnreadable:
+    try:
+        one = parsed(path, content)
+        with translating_errors([path]):
+            return AvroFile(one.meta, one.records, one.body())
+    except MetadataUnreadable as error:
+        return error
 
 
 def _weight(facts: TableFacts) -> int:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from icewright.adapters.engines.arrow.key_sequences import Bounds
 from icewright.adapters.engines.arrow.live_files import only_data_file, with_live_content
 from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind
-from icewright.adapters.engines.service.manifest_files import (
-    POSITION_DELETES,
-    Entry,
-    ManifestWriter,
-    model_for_deletes,
-    read_manifest,
-)
+from icewright.adapters.engines.service.manifest_bytes import read_manifest, read_manifests
+from icewright.adapters.engines.service.manifest_files import POSITION_DELETES, Entry, ManifestWriter, model_for_deletes
 from icewright.adapters.metadata.document import Editor, decode
 from icewright.core import field_ids as ids
 from icewright.core.errors import MetadataUnreadable, UnsupportedTable
@@ -97,8 +92,7 @@ class LiveFiles:
     def deletes(self, listed: Sequence[ManifestFile]) -> list[LiveDelete]:
         """Return the live delete files of the manifests."""
         manifests = with_live_content(listed, ManifestContent.DELETES)
-        for manifest in (m for m in manifests if m.path not in self._deletes):
-            read = self._read(manifest, listed)
+        for manifest, read in self._read([m for m in manifests if m.path not in self._deletes], listed):
             self._deletes[manifest.path] = [_delete(manifest, *file) for file in read]
         return [file for manifest in manifests for file in self._deletes[manifest.path]]
 
@@ -110,10 +104,10 @@ class LiveFiles:
         With `only`, those of these partitions. Every call must have the same last three arguments.
         """
         manifests = [m for m in with_live_content(listed, ManifestContent.DATA) if m.min_sequence_number < before]
-        for manifest in (m for m in manifests if m.path not in self._data):
+        for manifest, read in self._read([m for m in manifests if m.path not in self._data], listed):
             self._data[manifest.path] = [
                 _data(manifest, key_ids, *file)
-                for file in self._read(manifest, listed)
+                for file in read
                 if (file[0].sequence or 0) < before and (only is None or (manifest.spec_id, file[0].partition) in only)
             ]
         return [file for manifest in manifests for file in self._data[manifest.path]]
@@ -137,17 +131,18 @@ class LiveFiles:
             raise UnsupportedTable(f"{self.base.ref}: manifests of spec {spec_id} store partition values differently")
 
     def _read(
-        self, manifest: ManifestFile, listed: Sequence[ManifestFile]
-    ) -> list[tuple[Entry, tuple[Any, ...], Mapping[int, Any]]]:
-        self.check()
-        writer = self.writer(manifest.spec_id, manifest.content, listed)
-        entries = writer.entries(manifest, read_manifest(self.files, manifest.path))
-        if len(entries) != manifest.live_files:
-            raise MetadataUnreadable(
-                f"{manifest.path} has {len(entries)} live files where its manifest list says {manifest.live_files}"
-            )
-        partitions = (writer.partition(entry.partition) for entry in entries)
-        return list(zip(entries, partitions, writer.data_files(entries), strict=True))
+        self, manifests: Sequence[ManifestFile], listed: Sequence[ManifestFile]
+    ) -> Iterator[tuple[ManifestFile, list[tuple[Entry, tuple[Any, ...], Mapping[int, Any]]]]]:
+        for manifest, source in zip(manifests, read_manifests(self.files, [m.path for m in manifests]), strict=True):
+            self.check()
+            writer = self.writer(manifest.spec_id, manifest.content, listed)
+            entries = writer.entries(manifest, source)
+            if len(entries) != manifest.live_files:
+                raise MetadataUnreadable(
+                    f"{manifest.path} has {len(entries)} live files where its manifest list says {manifest.live_files}"
+                )
+            partitions = (writer.partition(entry.partition) for entry in entries)
+            yield manifest, list(zip(entries, partitions, writer.data_files(entries), strict=True))
 
 
 def other_columns(files: TableFiles, base: TableMetadata, present: Collection[int]) -> Mapping[int, Mapping[str, Any]]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind, FileSlice
+from icewright.adapters.engines.service.manifest_bytes import read_manifests
 from icewright.adapters.engines.service.manifest_files import (
     DELETED,
     EQUALITY_DELETES,
     POSITION_DELETES,
     Entry,
     ManifestWriter,
-    read_manifest,
 )
 from icewright.core import field_ids as ids
 from icewright.core.errors import MetadataUnreadable
@@ -80,13 +80,11 @@ class LiveFileReader:
     writer: ManifestWriter
     _read: dict[str, list[ListedFile]] = field(default_factory=dict, init=False)
 
-    def live(self, manifests: Iterable[ManifestFile]) -> list[ListedFile]:
+    def live(self, manifests: Sequence[ManifestFile]) -> list[ListedFile]:
         """Return the live files of the manifests. Raises `MetadataUnreadable` when the manifest list counts others."""
-        return [file for manifest in manifests for file in self._files_of(manifest)]
-
-    def _files_of(self, manifest: ManifestFile) -> list[ListedFile]:
-        if manifest.path not in self._read:
-            entries = self.writer.entries(manifest, read_manifest(self.files, manifest.path))
+        unread = [manifest for manifest in manifests if manifest.path not in self._read]
+        for manifest, source in zip(unread, read_manifests(self.files, [m.path for m in unread]), strict=True):
+            entries = self.writer.entries(manifest, source)
             if len(entries) != manifest.live_files:
                 raise MetadataUnreadable(
                     f"{manifest.path} has {len(entries)} live files where its manifest list says {manifest.live_files}"
@@ -95,7 +93,7 @@ class LiveFileReader:
             self._read[manifest.path] = [
                 self._listed(entry, file, manifest.path) for entry, file in zip(entries, record, strict=True)
             ]
-        return self._read[manifest.path]
+        return [file for manifest in manifests for file in self._read[manifest.path]]
 
     def _listed(self, entry: Entry, record: Mapping[int, Any], manifest: str) -> ListedFile:
         return ListedFile(

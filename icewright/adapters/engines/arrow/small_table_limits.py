@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from icewright.adapters.engines.arrow.live_files import LiveFileReader, with_live_content
-from icewright.adapters.engines.service.manifest_files import ManifestWriter, read_manifest
+from icewright.adapters.engines.service.manifest_bytes import read_manifest
+from icewright.adapters.engines.service.manifest_files import ManifestWriter
 from icewright.adapters.engines.service.partition_types import source_types
 from icewright.core.table import ManifestContent, ManifestFile, TableMetadata
 from icewright.ports import TableFiles

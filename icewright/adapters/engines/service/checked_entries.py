@@ -18,6 +18,7 @@ from icewright.adapters.engines.service.avro_records import decoded, names_by_id
 from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.entry_contradictions import EntryContradictions
 from icewright.adapters.engines.service.footers import MAGIC
+from icewright.adapters.engines.service.manifest_bytes import ManifestBytes, manifest_of
 from icewright.adapters.engines.service.manifest_files import (
     ADDED,
     DATA,
@@ -26,9 +27,8 @@ from icewright.adapters.engines.service.manifest_files import (
     EXISTING,
     POSITION_DELETES,
     partition_schema,
-    read_manifest,
 )
-from icewright.adapters.engines.service.manifest_list_files import read_list
+from icewright.adapters.engines.service.manifest_list_files import list_of
 from icewright.adapters.engines.service.partition_bounds import decimal_fields, partition_fields, shortest, uncovered
 from icewright.adapters.engines.service.reachable import CONTENT_KINDS
 from icewright.adapters.metadata.document import text_of
@@ -40,7 +40,7 @@ from icewright.core.integrity import FileFault, FileFaultKind, metadata_faults
 from icewright.core.schemas import columns
 from icewright.core.table import Snapshot, TableMetadata
 from icewright.core.writer_state import summary_number
-from icewright.ports import TableFiles
+from icewright.ports import AvroFile, TableFiles
 
 _TOTALS = ("total-data-files", "total-delete-files")  # in summaries, by the content of manifests
 # of files and rows in a list's row, by the entry's status
@@ -114,13 +114,15 @@ class CheckedEntries:
             detail = f"Iceberg's library refuses to load it: {why}"
             self.faults.append(FileFault(FileFaultKind.UNREADABLE, "metadata", path, detail, concerned))
             return
-        for snapshot in self.metadata.snapshots:
-            self._check_list(snapshot)
-        for path in list(self._snapshots):
-            if self.since is not None and self._rows[path] and self._sequence(path) <= self.since:
-                continue
+        self._check_lists()
+        paths = [
+            path
+            for path in self._snapshots
+            if self.since is None or not self._rows[path] or self._sequence(path) > self.since
+        ]
+        for path, file in zip(paths, self.files.avros(paths), strict=True):
             try:
-                entries, partition = self.read(path)
+                entries, partition = self._entries(path, manifest_of(path, file))
             except MetadataUnreadable as error:
                 self._add(FileFaultKind.UNREADABLE, "manifest", path, str(error))
                 continue
@@ -166,17 +168,21 @@ class CheckedEntries:
         """Return the snapshots that list a manifest."""
         return tuple(sorted(self._snapshots[manifest]))
 
-    def _check_list(self, snapshot: Snapshot) -> None:
-        path, snapshot_id = snapshot.manifest_list, (snapshot.snapshot_id,)
-        if path is None:
-            for manifest in snapshot.manifests:
+    def _check_lists(self) -> None:
+        lists = [(one.manifest_list, one) for one in self.metadata.snapshots if one.manifest_list is not None]
+        for snapshot in self.metadata.snapshots:
+            for manifest in snapshot.manifests if snapshot.manifest_list is None else ():
                 self._snapshots[manifest].add(snapshot.snapshot_id)
-            return
+        for (path, snapshot), file in zip(lists, self.files.avros([path for path, _ in lists]), strict=True):
+            self._check_list(path, file, snapshot)
+
+    def _check_list(self, path: str, file: AvroFile | MetadataUnreadable, snapshot: Snapshot) -> None:
+        snapshot_id = (snapshot.snapshot_id,)
         if snapshot.sequence_number > (newest := self.metadata.last_sequence_number):
             detail = f"its snapshot has the sequence number {snapshot.sequence_number}, the table's last is {newest}"
             self._add(FileFaultKind.WRONG_SEQUENCE, "manifest list", path, detail, snapshot_id)
         try:
-            listed = read_list(self.files, path, self.metadata.format_version)
+            listed = list_of(path, file, self.metadata.format_version)
         except MetadataUnreadable as error:
             self._add(FileFaultKind.UNREADABLE, "manifest list", path, str(error), snapshot_id)
             return
@@ -206,7 +212,9 @@ class CheckedEntries:
 
     def read(self, path: str) -> tuple[list[ContentFile], Schema]:
         """Return all entries of a manifest, and the schema of its partition tuples. Raises `MetadataUnreadable`."""
-        manifest = read_manifest(self.files, path)
+        return self._entries(path, manifest_of(path, self.files.avro(path)))
+
+    def _entries(self, path: str, manifest: ManifestBytes) -> tuple[list[ContentFile], Schema]:
         inherited = self._sequence(path)
         with translating_errors(path):
             schema, data_file = manifest.shape.schema, manifest.shape.data_file

@@ -13,7 +13,8 @@ from datetime import timedelta
 
 from icewright.adapters.engines.service.checked_entries import CheckedEntries
 from icewright.adapters.engines.service.content_file import ContentFile
-from icewright.adapters.engines.service.manifest_files import DATA, Entry, ManifestWriter, read_manifest
+from icewright.adapters.engines.service.manifest_bytes import read_manifest
+from icewright.adapters.engines.service.manifest_files import DATA, Entry, ManifestWriter
 from icewright.adapters.engines.service.reachable import of_snapshots
 from icewright.adapters.engines.service.replacing import Replacing
 from icewright.core.errors import Refused

@@ -13,15 +13,8 @@ from typing import Any
 
 from icewright.adapters.engines.service import manifest_list_files as lists
 from icewright.adapters.engines.service.avro_records import Record
-from icewright.adapters.engines.service.manifest_files import (
-    ADDED,
-    DELETED,
-    EXISTING,
-    Entry,
-    ManifestBytes,
-    ManifestWriter,
-    read_manifest,
-)
+from icewright.adapters.engines.service.manifest_bytes import ManifestBytes, read_manifest
+from icewright.adapters.engines.service.manifest_files import ADDED, DELETED, EXISTING, Entry, ManifestWriter
 from icewright.core import field_ids as ids
 from icewright.core.errors import MetadataUnreadable, UnsupportedTable
 from icewright.core.table import FORMAT_V3, ManifestContent, ManifestFile, Snapshot, TableMetadata

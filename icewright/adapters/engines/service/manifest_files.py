@@ -7,10 +7,9 @@ not, so fields are found by id.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, groupby
 from typing import Any
 from uuid import uuid4
@@ -29,10 +28,11 @@ from icewright.adapters.engines.service.avro_records import (
     shape_of,
     translating_errors,
 )
+from icewright.adapters.engines.service.manifest_bytes import EntryShape, ManifestBytes
 from icewright.adapters.engines.service.partition_bounds import partition_fields, summaries, widened
 from icewright.adapters.engines.service.partition_types import promoted, source_types
 from icewright.core import field_ids as ids
-from icewright.core.avro_values import Schema, read_varint, skipper, varint
+from icewright.core.avro_values import Schema, read_varint, varint
 from icewright.core.errors import UnsupportedTable
 from icewright.core.table import ManifestContent, ManifestFile, TableMetadata
 from icewright.ports import TableFiles
@@ -54,71 +54,6 @@ _DELETE_ADDITIONS = (
     schema_field("content_offset", ids.CONTENT_OFFSET, ["null", "long"]),
     schema_field("content_size_in_bytes", ids.CONTENT_SIZE, ["null", "long"]),
 )
-
-
-class EntryShape:
-    """The byte layout of a manifest's entries, by the writer schema.
-
-    Raises `StopIteration` when the schema is not that of a manifest.
-    """
-
-    def __init__(self, schema: Schema) -> None:
-        named: dict[str, Schema] = {}
-        self.schema = schema
-        self.data_file: Schema = next(f["type"] for f in schema["fields"] if f.get("field-id") == ids.DATA_FILE)
-        self.bytes_alike = shape_of(self.data_file)  # equal for data files that may be copied as bytes
-        self._top = [(f.get("field-id"), f["type"], skipper(f["type"], named)) for f in schema["fields"]]
-        self._inner = [(f.get("field-id"), skipper(f["type"], named)) for f in self.data_file["fields"]]
-
-    @cached_property
-    def values(self) -> Schema:
-        """Return the schema of `data_file` by which fastavro reads and writes its values as they are stored."""
-        return fastavro.parse_schema(plain_schema(self.data_file))
-
-    def walk(self, body: bytes, records: int) -> Iterator[tuple[dict[int, int | None], dict[int, tuple[int, int]]]]:
-        """Yield each entry: its numbers by field id, and the spans of `data_file` and two of its fields in the body."""
-        position = 0
-        for _ in range(records):
-            numbers: dict[int, int | None] = {}
-            spans: dict[int, tuple[int, int]] = {}
-            for field_id, kind, skip in self._top:
-                start = position
-                if field_id == ids.DATA_FILE:
-                    for inner_id, skip_inner in self._inner:
-                        before, position = position, skip_inner(body, position)
-                        if inner_id in (ids.PARTITION, ids.RECORD_COUNT, ids.CONTENT):
-                            spans[inner_id] = (before, position)
-                    spans[ids.DATA_FILE] = (start, position)
-                elif field_id in (ids.STATUS, ids.SNAPSHOT_ID, ids.SEQUENCE_NUMBER, ids.FILE_SEQUENCE_NUMBER):
-                    numbers[field_id], position = _number(body, position, kind)
-                else:
-                    position = skip(body, position)
-            yield numbers, spans
-        if position != len(body):
-            raise ValueError(f"{len(body) - position} bytes are left after {records} entries")
-
-
-@lru_cache(maxsize=256)
-def _shape_by(schema: bytes) -> EntryShape:
-    return EntryShape(json.loads(schema))
-
-
-@dataclass(frozen=True)
-class ManifestBytes:
-    """An Avro manifest as bytes, entry by entry."""
-
-    header: Mapping[str, str]
-    shape: EntryShape
-    records: int
-    body: bytes = field(repr=False)
-
-
-def _number(body: bytes, position: int, kind: Schema) -> tuple[int | None, int]:
-    if isinstance(kind, list):
-        chosen, position = read_varint(body, position)
-        if kind[chosen] == "null":
-            return None, position
-    return read_varint(body, position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,14 +80,6 @@ class WrittenManifest:
     path: str
     entries: int
     row: Mapping[int, Any]
-
-
-def read_manifest(files: TableFiles, path: str) -> ManifestBytes:
-    """Read all entries of a manifest file. Raises `MetadataUnreadable`."""
-    file = files.avro(path)
-    with translating_errors(path):
-        header = {k: v.decode() for k, v in file.meta.items() if not k.startswith("avro.")}
-        return ManifestBytes(header, _shape_by(file.meta["avro.schema"]), file.records, file.body)
 
 
 class ManifestWriter:

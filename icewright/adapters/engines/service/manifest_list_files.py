@@ -24,8 +24,9 @@ from icewright.adapters.engines.service.avro_records import (
 from icewright.adapters.engines.service.manifest_files import WrittenManifest
 from icewright.core import field_ids as ids
 from icewright.core.avro_values import Schema
+from icewright.core.errors import MetadataUnreadable
 from icewright.core.table import TableMetadata
-from icewright.ports import TableFiles
+from icewright.ports import AvroFile, TableFiles
 
 _LIST_ADDITIONS = (
     schema_field("content", ids.MANIFEST_CONTENT, "int"),
@@ -51,7 +52,13 @@ class Records:
 
 def read_list(files: TableFiles, path: str, version: int) -> Records:
     """Return a manifest list row by row, in the shape of the table's format version. Raises `MetadataUnreadable`."""
-    file = files.avro(path)
+    return list_of(path, files.avro(path), version)
+
+
+def list_of(path: str, file: AvroFile | MetadataUnreadable, version: int) -> Records:
+    """Return the rows of a manifest list, or raise why it cannot be read."""
+    if isinstance(file, MetadataUnreadable):
+        raise file
     with translating_errors(path):
         schema = json.loads(file.meta["avro.schema"])
         records = decoded(plain_schema(schema), file.records, file.body)

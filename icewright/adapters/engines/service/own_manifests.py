@@ -18,7 +18,8 @@ from icewright.adapters.engines.service.avro_records import (
     plain_schema,
     translating_errors,
 )
-from icewright.adapters.engines.service.manifest_files import ADDED, WrittenManifest, partition_schema, read_manifest
+from icewright.adapters.engines.service.manifest_bytes import ManifestBytes, manifest_of
+from icewright.adapters.engines.service.manifest_files import ADDED, WrittenManifest, partition_schema
 from icewright.adapters.engines.service.partition_bounds import partition_fields, summaries
 from icewright.core import field_ids as ids
 from icewright.core.errors import FolderMissing, MetadataUnreadable
@@ -45,18 +46,20 @@ def added_by(
 ) -> list[WrittenManifest]:
     """Return the candidates that hold data files which the snapshot added, and nothing else, as a list names them."""
     manifests = []
-    for path, length in sorted(candidates.items()):
+    paths = sorted(candidates)
+    for path, file in zip(paths, files.avros(paths), strict=True):
         try:
-            row = _row(files, base, snapshot, path)
+            row = _row(base, snapshot, path, manifest_of(path, file))
         except MetadataUnreadable:
             continue  # a manifest list, or what a writer did not end
         if row is not None:
-            manifests.append(WrittenManifest(path, row[ids.ADDED_FILES], {**row, ids.MANIFEST_LENGTH: length}))
+            manifests.append(
+                WrittenManifest(path, row[ids.ADDED_FILES], {**row, ids.MANIFEST_LENGTH: candidates[path]})
+            )
     return manifests
 
 
-def _row(files: TableFiles, base: TableMetadata, snapshot: Snapshot, path: str) -> dict[int, Any] | None:
-    manifest = read_manifest(files, path)
+def _row(base: TableMetadata, snapshot: Snapshot, path: str, manifest: ManifestBytes) -> dict[int, Any] | None:
     with translating_errors(path):
         schema, data_file = manifest.shape.schema, manifest.shape.data_file
         names, inner = names_by_id(schema), names_by_id(data_file)

@@ -16,7 +16,8 @@ from icewright.adapters.engines.service.avro_records import Record
 from icewright.adapters.engines.service.checked_entries import CheckedEntries
 from icewright.adapters.engines.service.content_faults import check_content, corrected
 from icewright.adapters.engines.service.content_file import ContentFile
-from icewright.adapters.engines.service.manifest_files import DATA, DELETED, Entry, ManifestWriter, read_manifest
+from icewright.adapters.engines.service.manifest_bytes import read_manifest
+from icewright.adapters.engines.service.manifest_files import DATA, DELETED, Entry, ManifestWriter
 from icewright.adapters.engines.service.reachable import of_snapshots
 from icewright.adapters.engines.service.replacing import Replacing
 from icewright.core import field_ids as ids

@@ -10,12 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.engines.service.manifest_files import (
-    ManifestBytes,
-    ManifestWriter,
-    WrittenManifest,
-    read_manifest,
-)
+from icewright.adapters.engines.service.manifest_bytes import ManifestBytes, read_manifest
+from icewright.adapters.engines.service.manifest_files import ManifestWriter, WrittenManifest
 from icewright.adapters.engines.service.partition_types import partition_bytes
 from icewright.adapters.engines.service.replacing import Replacing
 from icewright.core.errors import InvariantViolated, MetadataUnreadable
