@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -361,3 +363,26 @@ def test_the_queue_follows(site: Site, desk: Opener) -> None:
     expect(page.get_by_role("link", name=job[-8:])).to_be_visible()
     site.finish(job, JobState.SKIPPED, "nothing")
     expect(page.get_by_role("link", name=job[-8:])).to_have_count(0)
+
+
+def test_a_page_follows_again_after_a_restart(site: Site, desk: Opener) -> None:
+    """Behind a proxy too, whose 502 ends a browser's stream; until then it says since when it is not live."""
+    page = desk(site.local).page
+    page.clock.install()
+    page.route("**/live/**", lambda route: route.fulfill(status=502))
+    page.goto("/queue")
+    expect(page.locator("[data-live-state]")).to_have_text(re.compile(r"^not live since \d\d:\d\d:\d\d: reconnecting$"))
+    page.unroute("**/live/**")
+    page.clock.run_for(5_000)
+    expect(page.locator("[data-live-state]")).to_have_text("live")
+
+
+def test_ages_go_by_the_clock_of_the_service(site: Site, desk: Opener) -> None:
+    """A browser whose clock is wrong would take what has ended for what is to come."""
+    page = desk(site.local).page
+    page.clock.install(time=datetime.now(UTC) - timedelta(days=1))
+    page.goto("/jobs")
+    page.clock.run_for(11_000)
+    ages = page.locator("main time:not([data-fixed])").all_text_contents()
+    assert ages
+    assert not [age for age in ages if age.startswith("in ")]

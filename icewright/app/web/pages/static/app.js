@@ -25,11 +25,13 @@ for (const here of document.querySelectorAll(":is(.nav, .tabs) [aria-current]"))
   here.parentElement.scrollLeft = here.offsetLeft - (here.parentElement.clientWidth - here.offsetWidth) / 2;
 }
 
+// ages go by the clock of the service: that of the browser may be wrong
+const SKEW = root.dataset.now ? Date.now() - Date.parse(root.dataset.now) : 0;
 const STEPS = [[172800, 86400, "days"], [3600, 3600, "h"], [60, 60, "min"]];
 
 function aged() {
   for (const time of document.querySelectorAll("time[datetime]:not([data-fixed])")) {
-    const seconds = (Date.now() - Date.parse(time.dateTime)) / 1000;
+    const seconds = (Date.now() - SKEW - Date.parse(time.dateTime)) / 1000;
     const far = Math.abs(seconds);
     const step = STEPS.find(([least]) => far >= least);
     const text = step ? `${Math.round(far / step[1])} ${step[2]}` : "";
@@ -65,23 +67,32 @@ function replaced(part, html) {
   if (focus) part.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
 }
 
+const FIRST_WAIT = 2000, LONGEST_WAIT = 300000;  // milliseconds
+
 for (const part of document.querySelectorAll("[data-live]")) {
   const state = document.querySelector("[data-live-state]");
   const say = (text) => { if (state) state.textContent = text; };
-  let source, ended = false, seen = false;
-  const close = () => source?.close();
+  let source, again, since, wait = FIRST_WAIT, ended = false, seen = false;
+  const close = () => { source?.close(); clearTimeout(again); };
   const follow = () => {
     close();
     if (ended || document.hidden) return;  // a browser keeps six streams of a server open, and the seventh page waits
     source = new EventSource(part.dataset.live);
-    source.addEventListener("open", () => say("live"));
+    source.addEventListener("open", () => { since = undefined; wait = FIRST_WAIT; say("live"); });
     source.addEventListener("part", (event) => {
       if (seen) document.querySelector("p.flash[data-flash]")?.remove();  // it told what was true before
       seen = true;
       replaced(part, event.data);
     });
     source.addEventListener("end", () => { ended = true; close(); say(""); });
-    source.addEventListener("error", () => { if (!ended) say("reconnecting"); });
+    source.addEventListener("error", () => {
+      if (ended) return;
+      since ??= new Date(Date.now() - SKEW).toISOString().slice(11, 19);
+      say(`not live since ${since}: reconnecting`);
+      if (source.readyState !== EventSource.CLOSED) return;  // the browser tries again by itself
+      again = setTimeout(follow, wait);  // what answered was no stream, such as a proxy while the service restarts
+      wait = Math.min(2 * wait, LONGEST_WAIT);
+    });
   };
   follow();
   document.addEventListener("visibilitychange", follow);
