@@ -32,8 +32,8 @@ MOST_LINES = 4  # of a text in its column: a longer one goes below its row
 _PATIENCE = 2.0  # seconds of silence
 COLUMN_GAP = 2  # blanks between two columns
 #: Control characters but tab and newline.
-_CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{words.DIRECTION}]")
-_UNESCAPED = re.compile(f"[\x7f-\x9f{words.DIRECTION}]")
+_CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{words.INVISIBLE}]")
+_UNESCAPED = re.compile(f"[\x7f-\x9f{words.INVISIBLE}]")
 
 _STYLES = {
     **dict.fromkeys(("not_due", "succeeded", "committed", "healthy", "ok"), "green"),
@@ -109,8 +109,8 @@ def show(document: Any, as_json: bool, view: Callable[..., None], **options: Any
 
 
 def printable_json(text: str) -> str:
-    """Return JSON with all control characters as escapes; encoders leave DEL, C1 and direction marks as they are."""
-    return _UNESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    """Return JSON with control and invisible characters as escapes; encoders leave DEL, C1 and more as they are."""
+    return _UNESCAPED.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def _plain(value: object) -> object:

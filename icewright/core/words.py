@@ -10,9 +10,9 @@ from difflib import get_close_matches
 from fnmatch import translate
 from functools import lru_cache
 
-#: What changes the direction of text, and breaks of lines.
-DIRECTION = "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
-_CONTROL_AND_BREAKS = re.compile(f"[\x00-\x1f\x7f-\x9f{DIRECTION}]")
+#: What changes the direction of text, what nobody sees, and breaks of lines: a name with one looks like another.
+INVISIBLE = "\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"
+_CONTROL_AND_BREAKS = re.compile(f"[\x00-\x1f\x7f-\x9f{INVISIBLE}]")
 
 
 def kind(value: object) -> str:

@@ -96,11 +96,11 @@ def test_a_name_forges_no_row(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.cases(155)
-def test_control_characters_are_printed_escaped(
+def test_control_and_invisible_characters_are_printed_escaped(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In cells, lines, messages, questions and JSON; the document still has the same text."""
-    evil = "a\x1b[2Jb\x9b31m\u202e\u200ec\r"
+    evil = "a\x1b[2Jb\x9b31m\u202e\u200e\u200b\xad\U000e0041c\r"
     output.rows(evil, [evil], [[evil]])
     output.echo(output.escape(evil))
     output.error(evil)
@@ -108,8 +108,8 @@ def test_control_characters_are_printed_escaped(
     confirm(evil, yes=False)
     output.print_json({"name": evil})
     captured = capsys.readouterr()
-    assert not set("\x1b\x9b\u202e\u200e\r") & set(captured.out + captured.err)
-    assert captured.out.count(r"a\x1b[2Jb\x9b31m\u202e\u200ec\r") == 4
+    assert not set("\x1b\x9b\u202e\u200e\u200b\xad\U000e0041\r") & set(captured.out + captured.err)
+    assert captured.out.count(r"a\x1b[2Jb\x9b31m\u202e\u200e\u200b\xad\U000e0041c\r") == 4
     assert json.loads(captured.out[captured.out.index("{") :]) == {"name": evil}
 
 

@@ -148,7 +148,7 @@ def value(raw: Any) -> str:  # noqa: ANN401 - of a knob or a detail
 def breakable(name: object) -> Markup:
     """Return a name as HTML that may wrap after dots, slashes, underscores and equals signs.
 
-    Marks of direction are escapes, as on the command line: with one a name looks like another. A name of many thousand
+    What nobody sees is an escape, as on the command line: with it a name looks like another. A name of many thousand
     characters, which would fill the page, is cut.
     """
     shown = one_line(str(name))
