@@ -276,11 +276,12 @@ def _priced(gb_hours: float, money: float | None) -> str:
 
 
 @contextmanager
-def waiting(text: str) -> Iterator[None]:
-    """Say on a terminal, on standard error, what the block waits for, once that takes a while.
+def waiting_for(catalogs: Sequence[str]) -> Iterator[None]:
+    """Say on a terminal, on standard error, that the block asks catalogs, once that takes a while.
 
     It is a line that stays: a spinner hides the cursor, also when the command is ended by force.
     """
+    text = f"waiting for catalogs: {', '.join(catalogs)} (at most detect.timeout_seconds)"
     late = threading.Timer(_PATIENCE, note, [text])
     late.daemon = True
     if sys.stderr.isatty():

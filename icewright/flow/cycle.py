@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from icewright.core.plan import Deferred, MaintenancePlan, PlannedJob
@@ -33,10 +34,18 @@ class CycleResult:
     errors: tuple[tuple[str, str], ...]
 
 
-def run_cycle(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = False, force: bool = False) -> CycleResult:
-    """Run one maintenance cycle over the given catalogs and return its result."""
+def run_cycle(
+    runtime: Runtime,
+    catalogs: Sequence[str],
+    *,
+    dry_run: bool = False,
+    force: bool = False,
+    asking: AbstractContextManager[None] | None = None,
+) -> CycleResult:
+    """Run one maintenance cycle over the given catalogs and return its result; they are read within `asking`."""
     runtime.store.activity.record("scan_started", runtime.clock.now(), catalogs=list(catalogs))
-    detected, changed = detect_and_evaluate(runtime, catalogs, force=force)
+    with asking or nullcontext():
+        detected, changed = detect_and_evaluate(runtime, catalogs, force=force)
     plan = plan_now(runtime, catalogs)
     due = {job.ref for job in plan.jobs} | {waiting.ref for waiting in plan.deferred}
     runtime.emit("evaluated", {"due": len(due)})

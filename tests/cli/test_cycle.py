@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import entry_points
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from icewright.app import output
 from icewright.app.cli import main
 from icewright.app.demo.tables import events, ledger, metrics, sessions, uploads
 from icewright.core.policy import Operation
@@ -98,6 +101,22 @@ def test_a_catalog_that_does_not_answer(workspace: Workspace) -> None:
     assert "catalogs.lake.properties.uri" in error["error"]
     listed = workspace("tables")
     assert (listed.code, "catalogs.lake.properties.uri" in listed.err.replace("\n", "")) == (1, True)
+
+
+def test_commands_say_on_a_terminal_which_catalogs_they_wait_for(workspace: Workspace) -> None:
+    """Also those that look up one table, which the state store does not know yet."""
+    waited: list[str] = []
+
+    @contextmanager
+    def waiting(catalogs: Sequence[str]) -> Iterator[None]:
+        waited.extend(catalogs)
+        yield
+
+    workspace.monkeypatch.setattr(output, "waiting_for", waiting)
+    for command in ("tables", "plan", "cycle --dry-run", "run lake.a.b", "health lake.a.b", "config explain lake.a.b"):
+        workspace(*command.split())
+        assert waited == ["lake"], command
+        waited.clear()
 
 
 def test_a_catalog_that_does_not_answer_hides_no_other(workspace: Workspace) -> None:

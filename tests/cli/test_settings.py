@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 import icewright
+from icewright.adapters.store.access import SqlRules
 from icewright.adapters.store.revisions import newest_revision
 from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
 from icewright.app.demo.tables import metrics
@@ -108,6 +111,29 @@ def test_config_set_and_explain(workspace: Workspace) -> None:
     assert "lake (store)" in workspace("config", "explain", NAME).out
     assert workspace("config", "set", NAME, "importance=high").err == ""
     assert workspace("config", "set", "lake.opps.*", "importance=high").err == "lake.opps.*: no table is known there\n"
+
+
+def test_two_shells_that_change_a_rule_at_once_lose_no_change(workspace: Workspace) -> None:
+    """What another has stored since the rule was read stays, whether knobs are set or removed."""
+    put, others = SqlRules.put, list[dict[str, Any]]()
+
+    def late(rules: SqlRules, match: tuple[str, ...], *values: Any, **named: Any) -> int | None:
+        if others:
+            put(rules, match, others.pop(), "ben", datetime.now(UTC), None)
+        return put(rules, match, *values, **named)
+
+    workspace.monkeypatch.setattr(SqlRules, "put", late)
+    for arguments, other, stored in (
+        (("set", "lake", "evaluate.cooldown_minutes=2"), {"importance": "high"}, {"evaluate.cooldown_minutes": 2}),
+        (("unset", "lake", "importance"), {"importance": "high", "compact.enabled": False}, {"compact.enabled": False}),
+    ):
+        others.append(other)
+        assert workspace("config", *arguments).code == 0
+        store = workspace.store()
+        (rule,) = store.rules.list()
+        store.engine.dispose()
+        assert rule.settings.items() >= stored.items()
+        assert ("importance" in rule.settings) == (arguments[0] == "set")
 
 
 def test_guardrails_hold_what_is_set_later(workspace: Workspace) -> None:

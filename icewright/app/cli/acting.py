@@ -77,7 +77,8 @@ def cycle(
     with output.progress() as listener, open_application("cycle", listener=listener) as opened:
         if not dry_run:
             reconcile(opened)
-        result = run_cycle(opened.runtime, select_catalogs(opened, catalog), dry_run=dry_run, force=force)
+        catalogs = select_catalogs(opened, catalog)
+        result = run_cycle(opened.runtime, catalogs, dry_run=dry_run, force=force, asking=output.waiting_for(catalogs))
         if not dry_run:
             alert_due(opened.runtime, opened.alerting)
         archived = dry_run or archive_old_days(opened)

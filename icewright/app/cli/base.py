@@ -309,6 +309,7 @@ def parse_since(text: str, now: datetime) -> datetime:
 
 def known_table(app: Application, text: str) -> TableRow:
     """Return the store's row of a table; a table that the store does not know is looked up in its catalog."""
+    from icewright.app.output import waiting_for
     from icewright.core.table import TableRef
     from icewright.core.words import near
 
@@ -320,7 +321,8 @@ def known_table(app: Application, text: str) -> TableRow:
     catalog = runtime.catalog(ref)
     row = runtime.store.tables.get(ref)
     if row is None or row.dropped:
-        runtime.store.tables.record_listing(ref.catalog, catalog.pointers(), runtime.clock.now())
+        with waiting_for([ref.catalog]):
+            runtime.store.tables.record_listing(ref.catalog, catalog.pointers(), runtime.clock.now())
         row = runtime.store.tables.get(ref)
     if row is None or row.dropped:
         hint = near(text, _known_names(app, ref.catalog), listed=False)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from icewright.app import output
 from icewright.app.bootstrap import Application
 from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, removed_settings
-from icewright.app.cli.base import known_table, open_application, parse_knobs, parse_since, reconcile, select_catalogs
+from icewright.app.cli.base import (
+    known_table,
+    open_application,
+    parse_knobs,
+    parse_since,
+    reconcile,
+    select_catalogs,
+)
 from icewright.app.doctor import other_names
 from icewright.app.documents import (
     cost_in_money,
@@ -93,7 +99,7 @@ class LocalBackend:
         """Detect and evaluate changed tables; return what would start now and what would wait."""
         with open_application() as app:
             catalogs = select_catalogs(app, catalog)
-            with _waiting_for(catalogs):
+            with output.waiting_for(catalogs):
                 detected, _ = detect_and_evaluate(app.runtime, catalogs)
             return plan_document(detected, plan_now(app.runtime, catalogs), app.runtime.limits)
 
@@ -228,7 +234,7 @@ class LocalBackend:
         with open_application() as app:
             match = _rule_pattern(app, scope)
             new = parse_knobs("config set", settings, app.runtime.policy().guardrails)
-            _store_rule(app, match, {**_stored_rule(app, match), **new})
+            _change_rule(app, match, lambda old: {**old, **new})
             known = app.runtime.store.tables.known()
             if Policy((PolicyRule(match, new),)).without_match(known):
                 output.note(f"{scope}: no table is known there")
@@ -238,11 +244,13 @@ class LocalBackend:
         """Remove knobs, or all where none is named, from the stored rule of a scope; return the removed ones."""
         with open_application() as app:
             match = _rule_pattern(app, scope)
-            old = _stored_rule(app, match)
-            removed = removed_settings(scope, old, knobs)
-            remaining = {name: value for name, value in old.items() if name not in removed}
-            _store_rule(app, match, remaining)
-        return removed
+
+            def remaining(old: Mapping[str, Any]) -> Mapping[str, Any]:
+                removed = removed_settings(scope, old, knobs)
+                return {name: value for name, value in old.items() if name not in removed}
+
+            old = _change_rule(app, match, remaining)
+        return removed_settings(scope, old, knobs)
 
     def undo(self, job: str, *, dry_run: bool) -> Document:
         """End interrupted jobs, then restore what a job expired and drop its planned deletions."""
@@ -276,13 +284,8 @@ class LocalBackend:
             return {"job_id": row.job_id, "table": str(row.ref), "files": give_up(app.runtime, row.job_id)}
 
 
-def _waiting_for(catalogs: Sequence[str]) -> AbstractContextManager[None]:
-    """Return a block during which a terminal says that catalogs are asked; a mute one takes minutes."""
-    return output.waiting(f"waiting for catalogs: {', '.join(catalogs)} (at most detect.timeout_seconds)")
-
-
 def _detect(app: Application, catalogs: Sequence[str]) -> Detected:
-    with _waiting_for(catalogs):
+    with output.waiting_for(catalogs):
         return detect(app.runtime, catalogs)
 
 
@@ -382,10 +385,13 @@ def _rule_pattern(app: Application, scope: str) -> tuple[str, ...]:
     return match
 
 
-def _stored_rule(app: Application, match: tuple[str, ...]) -> Mapping[str, Any]:
-    return next((rule.settings for rule in app.runtime.store.rules.list() if rule.match == match), {})
-
-
-def _store_rule(app: Application, match: tuple[str, ...], settings: Mapping[str, Any]) -> None:
-    runtime = app.runtime
-    runtime.store.rules.put(match, settings, runtime.trigger.actor, runtime.clock.now(), expected=None)
+def _change_rule(
+    app: Application, match: tuple[str, ...], change: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+) -> Mapping[str, Any]:
+    """Change the settings of a stored rule, again where others changed them meanwhile; return those before."""
+    rules, now = app.runtime.store.rules, app.runtime.clock.now()
+    while True:
+        version = next((rule.version for rule in rules.versions(match)), 0)
+        old = next((rule.settings for rule in rules.list() if rule.match == match), {})
+        if rules.put(match, change(old), app.runtime.trigger.actor, now, version) is not None:
+            return old
