@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from io import SEEK_CUR, SEEK_END, SEEK_SET, RawIOBase
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from icewright.core.paths import local_path
 from icewright.core.words import first_line
 from icewright.ports import Storage
 
-_IN_MEMORY_BYTES = 8 << 20  # smaller files are read in one request, at two thirds of the CPU time
+IN_MEMORY_BYTES = 8 << 20  # smaller files are read in one request, at two thirds of the CPU time
 _PRE_BUFFER_BYTES = 64 << 20  # larger row groups are streamed
 _STREAM_BUFFER_BYTES = 1 << 20  # for each column,
 _STREAM_BUFFERS_BYTES = 32 << 20  # and for all
@@ -57,7 +58,7 @@ class Opener:
     def reading(self, path: str) -> Iterator[pa.NativeFile]:
         """Open a file for reading. Errors in the block become `UnreadableFile` with the path."""
         try:
-            with self._input(path) as source:
+            with self.input(path) as source:
                 yield source
         except (MemoryError, pa.ArrowNotImplementedError, pa.ArrowCapacityError):
             raise  # no fault of the file
@@ -77,7 +78,7 @@ class Opener:
         with self.reading(path) as stream:
             if file_bytes is not None and stream.size() != file_bytes:
                 raise UnreadableFile(f"{path} has {stream.size()} bytes where its entry says {file_bytes}")
-            in_memory = stream.size() <= _IN_MEMORY_BYTES
+            in_memory = stream.size() <= IN_MEMORY_BYTES
             source = pa.BufferReader(stream.read_buffer()) if in_memory else stream
             metadata = _metadata(source, page_memory)
             if page_memory is not None and decoding_bytes(source, metadata, page_memory) > page_memory:
@@ -103,7 +104,7 @@ class Opener:
                 Path(local).parent.mkdir(parents=True, exist_ok=True)
                 stream = pa.OSFile(local, "wb")
             else:
-                stream = self._file_io().new_output(path).create()
+                stream = self._file_io.new_output(path).create()
         except (pa.ArrowException, OSError) as error:
             raise UnreadableFile(f"{path}: {first_line(error)}") from error
         return stream
@@ -114,14 +115,16 @@ class Opener:
             if (local := local_path(path)) is not None:
                 Path(local).unlink(missing_ok=True)
             else:
-                self._file_io().delete(path)
+                self._file_io.delete(path)
 
-    def _input(self, path: str) -> pa.NativeFile:
+    def input(self, path: str) -> pa.NativeFile:
+        """Open a file for reading; its errors are those of Arrow and of the system."""
         if (local := local_path(path)) is not None:
             return pa.OSFile(local, "rb")
-        stream: pa.NativeFile = self._file_io().new_input(path).open()
+        stream: pa.NativeFile = self._file_io.new_input(path).open()
         return stream
 
+    @cached_property  # which keeps its connections
     def _file_io(self) -> Any:  # noqa: ANN401 - a PyIceberg FileIO
         from pyiceberg.io.pyarrow import PyArrowFileIO  # noqa: PLC0415 - takes half a second, which local files do not need
 
@@ -134,9 +137,10 @@ class StorageOpener(Opener):
 
     files: Storage
 
-    def _input(self, path: str) -> pa.NativeFile:
+    def input(self, path: str) -> pa.NativeFile:
+        """Open a file for reading, in ranges."""
         if local_path(path) is not None:
-            return super()._input(path)
+            return super().input(path)
         size = self.files.size(path)
         if size is None:
             raise FileNotFoundError(f"{path} is missing")

@@ -19,12 +19,15 @@ from icewright.adapters.engines.arrow.metrics import column_paths
 from icewright.adapters.engines.arrow.opening import Opener, OpenParquet, UnreadableFile
 from icewright.adapters.engines.arrow.pages import batch_rows_of, chunk_offset, constant_rows
 from icewright.adapters.engines.arrow.ranges import TIE, ties
+from icewright.adapters.engines.arrow.reading_ahead import ReadingAhead
 from icewright.adapters.engines.arrow.resolve import Unresolvable, field_id, resolved, with_ids
-from icewright.adapters.engines.arrow.tasks import Bin, FileSlice, Layout
+from icewright.adapters.engines.arrow.tasks import Bin, DeleteKind, FileSlice, Layout
 from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_schema
 from icewright.core.schemas import NAME_MAPPING
 
 _BYTES_OF_A_COLUMN = 1 << 10  # of a batch, beside its values
+_AHEAD_SHARE = 32  # divisor of the task's memory: files that are read ahead
+_DELETE_BYTES = 1 << 20  # that a delete file is taken for, as entries of data files do not say
 _SMALL_SHARE = 64  # divisor of the task's memory: smaller batches become one
 
 
@@ -47,6 +50,7 @@ class BatchScan:
         self.fields = (*self.layout.schema["fields"], *lineage)
         self.schema = arrow_schema(self.fields)
         self._required = [index for index, stored in enumerate(self.schema) if not stored.nullable]
+        self.opener = ReadingAhead.of(self.opener, self._in_order(), self.layout.memory_bytes // _AHEAD_SHARE)
         self._deletes = Deletes(self.layout, self.opener, self.bin.slices)
         constants = (*self.bin.partition.values(), *(f.get("initial-default") for f in self.fields))
         self._leaves = len([*column_paths(self.fields)])
@@ -66,6 +70,15 @@ class BatchScan:
                 size = 0
         if small:
             yield _one_batch(small)
+
+    def _in_order(self) -> Iterator[tuple[str, int]]:
+        """Yield the files to read, with their bytes; the first equality deletes to be applied need all of them."""
+        deletes = {(delete.kind, delete.path) for one in self.bin.slices for delete in one.deletes}
+        yield from ((path, _DELETE_BYTES) for kind, path in sorted(deletes) if kind is DeleteKind.EQUALITY)
+        for one in self.bin.slices:
+            positions = {delete.path for delete in one.deletes if delete.kind is DeleteKind.POSITION}
+            yield from ((path, _DELETE_BYTES) for path in sorted(positions))
+            yield one.path, one.file_bytes
 
     def scan_columns(self, fields: Sequence[Field]) -> Iterator[list[pa.Array]]:
         """Yield the columns of all rows, deleted rows included, in the order of `batches`."""
