@@ -139,8 +139,8 @@ def _job_failed(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datet
 
 
 def _check_failed(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
-    for ref, found in inputs.faults.items():
-        yield Condition(AlertRule.CHECK_FAILED, str(ref), found, ref)
+    for ref, fault in inputs.faults.items():
+        yield Condition(AlertRule.CHECK_FAILED, str(ref), fault, ref)
 
 
 def _paused(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:

@@ -121,23 +121,23 @@ def predicted(due: Due) -> dict[str, float]:
     return metrics
 
 
-def learned(found: Due, recent: Sequence[Mapping[str, float]], pool: Experience) -> Factors:
+def learned(due: Due, recent: Sequence[Mapping[str, float]], pool: Experience) -> Factors:
     """Return the calibration factors after the last runs of the operation on the table, newest first.
 
     What the newest run saved moves its factor half of the way (in proportion). A table with fewer than five runs begins
     with what the tables of its pool have shown; its own say how many times as much, once most of them agree.
     """
-    newest, operation = recent[0] if recent else {}, found.work.operation
+    newest, operation = recent[0] if recent else {}, due.work.operation
     benefit = _adjusted(newest.get("benefit_factor", pool.benefit), _benefit_ratio(operation, newest))
     runs = [*filter(None, map(_modelled, recent[:RUNS_LEARNED]))]
     fit = _fit(runs)
     if fit is not None:
-        return Factors(_bounded(fit.factor(found.cost)), benefit)
+        return Factors(_bounded(fit.factor(due.cost)), benefit)
     of_pool = pool.cost or CostFit()
     times = [1.0] * (_POOL_COUNTS if pool.cost else 1) + [
         took / predicted / of_pool.factor(predicted) for predicted, took in runs
     ]
-    return Factors(_bounded(of_pool.factor(found.cost) * median_low(times)), benefit)
+    return Factors(_bounded(of_pool.factor(due.cost) * median_low(times)), benefit)
 
 
 def _fit(runs: Sequence[tuple[float, float]]) -> CostFit | None:

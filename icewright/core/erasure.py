@@ -129,18 +129,18 @@ def erasure_steps(report: RowSearchReport) -> tuple[ErasureStep, ...]:
 
 def _steps(report: RowSearchReport) -> Iterator[ErasureStep]:
     for place in RowPlace:
-        found = [one for one in report.found if place in one.places]
-        if not found:
+        in_place = [one for one in report.found if place in one.places]
+        if not in_place:
             continue
         live = place is RowPlace.LIVE
-        rows = sum(one.live_rows if live else one.rows for one in found)
+        rows = sum(one.live_rows if live else one.rows for one in in_place)
         operation = REMOVED_BY.get(place)
-        until = max((one.until for one in found if one.until is not None), default=None)
-        yield ErasureStep(place, len(found), rows, operation, _remedy(report, place, found), until)
+        until = max((one.until for one in in_place if one.until is not None), default=None)
+        yield ErasureStep(place, len(in_place), rows, operation, _remedy(report, place, in_place), until)
 
 
-def _remedy(report: RowSearchReport, place: RowPlace, found: Sequence[FoundRows]) -> str:
-    keepers = ", ".join(sorted({name for one in found for name in one.keepers if _keeps(place, name)}))
+def _remedy(report: RowSearchReport, place: RowPlace, in_place: Sequence[FoundRows]) -> str:
+    keepers = ", ".join(sorted({name for one in in_place for name in one.keepers if _keeps(place, name)}))
     match place:
         case RowPlace.LIVE:
             return f"delete them from the table where {report.predicate}"

@@ -165,7 +165,7 @@ def _endless(metadata: TableMetadata) -> AbstractSet[int]:
     ended, endless, by_id = set[int](), set[int](), metadata.by_id
     for one in metadata.snapshots:
         line, ancestor = set[int](), by_id.get(one.snapshot_id)
-        while ancestor is not None and not any(ancestor.snapshot_id in found for found in (ended, endless, line)):
+        while ancestor is not None and not any(ancestor.snapshot_id in known for known in (ended, endless, line)):
             line.add(ancestor.snapshot_id)
             ancestor = by_id.get(ancestor.parent_id or 0)
         (endless if ancestor is not None and ancestor.snapshot_id not in ended else ended).update(line)
@@ -360,9 +360,9 @@ def name_mapping(metadata: TableMetadata) -> str | None:
 def _mapped_ids(mapping: Sequence[Mapping[str, Any]]) -> list[int] | None:
     """Return the ids of a name mapping; None for names that are no texts, or that are there twice."""
     names = [name for one in mapping for name in one.get("names", [])]
-    found = [one["field-id"] for one in mapping if one.get("field-id") is not None]
+    ids = [one["field-id"] for one in mapping if one.get("field-id") is not None]
     inner = [_mapped_ids(one["fields"]) for one in mapping if "fields" in one]
     texts = all(isinstance(one.get("names", []), list) for one in mapping) and all(isinstance(n, str) for n in names)
-    if not texts or len({*names}) < len(names) or not all(isinstance(number, int) for number in found) or None in inner:
+    if not texts or len({*names}) < len(names) or not all(isinstance(number, int) for number in ids) or None in inner:
         return None
-    return found + [number for some in inner for number in some or ()]
+    return ids + [number for some in inner for number in some or ()]

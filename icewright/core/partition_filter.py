@@ -84,11 +84,11 @@ class _Range:
 
 def moments(field: PartitionField, value: Any, kind: str) -> tuple[datetime, datetime] | None:  # noqa: ANN401 - see below
     """Return the first and last moment in UTC that rows of a partition may hold; None where the field does not say."""
-    found = _range(field, value, kind)
-    if not isinstance(found.low, datetime):
+    moments = _range(field, value, kind)
+    if not isinstance(moments.low, datetime):
         return None
-    last = datetime.max if found.high is None else found.high - timedelta(microseconds=found.below)  # noqa: DTZ901 - UTC
-    return found.low, last
+    last = datetime.max if moments.high is None else moments.high - timedelta(microseconds=moments.below)  # noqa: DTZ901 - UTC
+    return moments.low, last
 
 
 def _range(field: PartitionField, value: Any, kind: Any) -> _Range:  # noqa: ANN401 - any partition value and type
@@ -369,7 +369,7 @@ def _combined(parts: Sequence[_Condition], *, decisive: bool) -> _Condition:
 
     def truths(ranges: _Ranges) -> _Truths:
         each = [part(ranges) for part in parts]
-        return reduce(lambda found, part: frozenset(both(a, b) for a in found for b in part), each)
+        return reduce(lambda products, part: frozenset(both(a, b) for a in products for b in part), each)
 
     return truths if parts else _anything
 

@@ -130,9 +130,9 @@ def evaluate(
     return Evaluation(facts, verdicts, parts, overall(parts), revisit, _terms(knobs, history, now), knobs.ignored)
 
 
-def _expiry(found: Verdict, facts: TableFacts, knobs: Knobs, now: datetime) -> Expiry:
+def _expiry(verdict: Verdict, facts: TableFacts, knobs: Knobs, now: datetime) -> Expiry:
     """Return the expiry of the verdict, or plan it anew where something blocked the verdict."""
-    match found:
+    match verdict:
         case Due(work=Work(steps=(ExpireSnapshots() as step,))):
             return Expiry(step.snapshot_ids, step.remove_refs, step.retained, None)
         case NotDue(reason=expire_snapshots.NOTHING):
@@ -182,13 +182,13 @@ def verdict(
         return Blocked(f"{operation}.{SWITCHED_OFF}")
     try:
         last = history.get(operation)
-        found = EVALUATE[operation](facts, _at_any_cost(knobs) if manual else knobs, last, now)
+        verdict = EVALUATE[operation](facts, _at_any_cost(knobs) if manual else knobs, last, now)
     except (IcewrightError, ArithmeticError, LookupError, ValueError) as error:
         return Blocked(f"evaluation failed: {type(error).__name__}: {error}")
-    if not isinstance(found, Due):
-        return found
+    if not isinstance(verdict, Due):
+        return verdict
     recent = last.recent if last is not None else ()
-    predicted = calibrated(found, learned(found, recent, pool.get(operation, Experience())))
+    predicted = calibrated(verdict, learned(verdict, recent, pool.get(operation, Experience())))
     return predicted if manual else _worth(predicted, knobs, now)
 
 
@@ -197,14 +197,14 @@ def _at_any_cost(knobs: Knobs) -> Knobs:
     return replace(knobs, origins={**knobs.origins, MIN_RETURN.name: (Origin("command", "manual", 0.0),)})
 
 
-def _worth(found: Due, knobs: Knobs, now: datetime) -> Due | NotDue:
+def _worth(due: Due, knobs: Knobs, now: datetime) -> Due | NotDue:
     """Return the verdict itself, or why it waits: it is postponed, or spares readers less than it costs."""
-    if found.postponed is not None:
-        return found.postponed
-    if found.value is None or found.value >= knobs[MIN_RETURN] * found.cost:
-        return found
-    pays = pays_from(found.value, found.cost, knobs, found.grows_from, now)
-    return NotDue(f"does not pay yet: {does_not_pay(found.value, found.cost, knobs)}; {found.why}", pays)
+    if due.postponed is not None:
+        return due.postponed
+    if due.value is None or due.value >= knobs[MIN_RETURN] * due.cost:
+        return due
+    pays = pays_from(due.value, due.cost, knobs, due.grows_from, now)
+    return NotDue(f"does not pay yet: {does_not_pay(due.value, due.cost, knobs)}; {due.why}", pays)
 
 
 def due(evaluation: Evaluation) -> dict[Operation, Due]:

@@ -78,7 +78,11 @@ def judge(runtime: Runtime, rules: Mapping[AlertRule, RuleTerms], now: datetime)
     rows, open_alerts = runtime.store.catalogs.list(), runtime.store.alerts.unresolved()
     inputs, alerted = _alert_inputs(runtime, rules, rows, open_alerts, now), {alert.key for alert in open_alerts}
     return evaluate(
-        (found for found in conditions(inputs, rules, now) if found.key in alerted or _matters(runtime, found)),
+        (
+            condition
+            for condition in conditions(inputs, rules, now)
+            if condition.key in alerted or _matters(runtime, condition)
+        ),
         open_alerts,
         rules,
         now,
@@ -131,12 +135,12 @@ def _serving_since(runtime: Runtime, processes: Sequence[ProcessRow]) -> datetim
     return next((row.started for row in processes if row.holder == me and row.kind == "service"), None)
 
 
-def _matters(runtime: Runtime, found: Condition) -> bool:
+def _matters(runtime: Runtime, condition: Condition) -> bool:
     """Return whether to tell of a condition: what is wrong with a table that is not maintained begins no alert."""
-    if found.rule not in _OF_MAINTAINED_TABLES or found.ref is None:
+    if condition.rule not in _OF_MAINTAINED_TABLES or condition.ref is None:
         return True
-    scope = runtime.scopes[found.ref.catalog]
-    return scope.enabled and scope.contains(found.ref)
+    scope = runtime.scopes[condition.ref.catalog]
+    return scope.enabled and scope.contains(condition.ref)
 
 
 def _process(row: ProcessRow) -> ProcessInputs:

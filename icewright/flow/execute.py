@@ -209,7 +209,7 @@ def defer(
 
 
 def _run_job(
-    runtime: Runtime, request: Request, found: TableMetadata, job_id: str, knobs: Knobs, lease: Lease
+    runtime: Runtime, request: Request, base: TableMetadata, job_id: str, knobs: Knobs, lease: Lease
 ) -> JobResult:
     bounded = not request.manual and knobs[WINDOWS_END] == "cancel"
     _set_limits(lease, knobs, closes(knobs[WINDOWS], runtime.clock.now()) if bounded else None)
@@ -217,7 +217,7 @@ def _run_job(
     outcomes: list[Outcome] = []
     state: JobState | None = None
     reason, fault = "", None
-    measuring = Measuring(runtime, job_id, lease, knobs, found)
+    measuring = Measuring(runtime, job_id, lease, knobs, base)
     try:
         for operation in request.operations:
             outcome = _run_operation(request, operation, measuring)

@@ -230,9 +230,9 @@ class IcebergFiles:
         folders_of_files |= dict.fromkeys(outside_folders(pl.Series(paths, dtype=pl.String), metadata, self.canonical))
         folders_of = {one: self._outside.get(one) for one in manifests}
         fresh = [one for one, folders in folders_of.items() if folders is None]
-        for one, found in zip(fresh, self._outside_of(metadata, [manifests[one] for one in fresh]), strict=True):
-            self._outside.put(one, found)
-            folders_of[one] = found
+        for one, folders in zip(fresh, self._outside_of(metadata, [manifests[one] for one in fresh]), strict=True):
+            self._outside.put(one, folders)
+            folders_of[one] = folders
         folders_of_files |= dict.fromkeys(folder for folders in folders_of.values() for folder in folders or ())
         for snapshot in unread if not folders_of_files else ():
             if snapshot.manifest_list is not None:

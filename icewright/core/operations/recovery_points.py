@@ -41,15 +41,15 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         benefit=_BENEFIT_MB,
         cost=service_cost(1),
         why="; ".join(
-            f"{words}: {_by_cadence(found)}"
-            for found, words in (
+            f"{words}: {_by_cadence(points)}"
+            for points, words in (
                 (plan.make, "states without a tag"),
                 (plan.retire, "tags past their time, or before it"),
             )
-            if found
+            if points
         ),
     )
 
 
-def _by_cadence(found: Sequence[RecoveryPoint]) -> str:
-    return ", ".join(f"{number} {cadence}" for cadence, number in Counter(p.cadence for p in found).items())
+def _by_cadence(points: Sequence[RecoveryPoint]) -> str:
+    return ", ".join(f"{number} {cadence}" for cadence, number in Counter(p.cadence for p in points).items())

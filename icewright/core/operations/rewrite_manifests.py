@@ -77,26 +77,26 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     )
 
 
-def _too_large(found: Sequence[ManifestFacts], facts: TableFacts, *, by_spark: bool) -> list[ManifestFacts]:
+def _too_large(groups: Sequence[ManifestFacts], facts: TableFacts, *, by_spark: bool) -> list[ManifestFacts]:
     """Return the groups with manifests far above the target; none where Spark would aim at a larger size."""
     named = facts.metadata.properties.get("commit.manifest.target-size-bytes", "")
     spark_target = number_or(SPARK_TARGET_BYTES, named)
     if by_spark and spark_target > facts.thresholds.manifest_target_bytes:
         return []
-    return [m for m in found if m.large]
+    return [m for m in groups if m.large]
 
 
-def _none_chosen(found: Sequence[ManifestFacts], facts: TableFacts, least: int) -> str:
+def _none_chosen(groups: Sequence[ManifestFacts], facts: TableFacts, least: int) -> str:
     """Return why no manifest is worth a rewrite."""
-    counts = {content: sum(m.manifests for m in found if m.content is content) for content in ManifestContent}
+    counts = {content: sum(m.manifests for m in groups if m.content is content) for content in ManifestContent}
     deletes = counts[ManifestContent.DELETES]
     counted = count(counts[ManifestContent.DATA], "data manifest")
     counted += f" and {count(deletes, 'delete manifest')}" * bool(deletes)
     if sum(counts.values()) < least:
         return f"only {counted}, below threshold of {least}"
-    if not sum(m.entries for m in found):
+    if not sum(m.entries for m in groups):
         return "no entries to rewrite"
-    return f"{counted} where {sum(ideal(m, facts) for m in found)} would do"
+    return f"{counted} where {sum(ideal(m, facts) for m in groups)} would do"
 
 
 def ideal(manifests: ManifestFacts, facts: TableFacts) -> int:

@@ -155,12 +155,12 @@ def least_gb_hours(sources: Sequence[Source], span: Span, *, max_steps: int = 80
         [arrival for arrival in _arrivals(source, table, span) if arrival.files]
         for source, table in zip(sources, world.tables, strict=True)
     ]
-    different = {tuple((a.at - found[0].at, a.files, a.size) for a in found) for found in tables}
+    different = {tuple((a.at - arrivals[0].at, a.files, a.size) for a in arrivals) for arrivals in tables}
     max_steps = max(_MIN_STEPS, max_steps // max(1, len(different)))
     reads = (PRIOR_READS if source.reads_per_day is None else source.reads_per_day for source in sources)
     return sum(
-        min(1.0, each / PRIOR_READS) * _least_of_table(found, max_steps)
-        for each, found in zip(reads, tables, strict=True)
+        min(1.0, each / PRIOR_READS) * _least_of_table(arrivals, max_steps)
+        for each, arrivals in zip(reads, tables, strict=True)
     )
 
 
@@ -230,19 +230,19 @@ def _least_of_trees(arrivals: Sequence[_Arrival], max_steps: int, call: float) -
     for arrival in arrivals:
         if arrival.size:
             segments.setdefault(id(arrival.segment), []).append(arrival)
-    starts = [found[0].at for found in segments.values()]
+    starts = [arrivals[0].at for arrivals in segments.values()]
     files = [_equal(*pair, call) for pair in zip(segments.values(), [*starts[1:], inf], strict=True)]
     share = max_steps // max(1, distinct(equal.times for ways in files for equal in ways))
     return sum(max(least_merging(equal, share) for equal in ways) for ways in files)
 
 
-def _equal(found: Sequence[_Arrival], calls_until: float, call: float) -> Sequence[Files]:
+def _equal(arrivals: Sequence[_Arrival], calls_until: float, call: float) -> Sequence[Files]:
     """Return the files of a segment as equal ones, by two sizes: larger ones count as such, smaller are left out."""
-    segment = found[0].segment
-    sizes = sorted(arrival.size for arrival in found for _ in range(arrival.files))
+    segment = arrivals[0].segment
+    sizes = sorted(arrival.size for arrival in arrivals for _ in range(arrival.files))
     ways = []
     for size in {sizes[0], sizes[len(sizes) // 4]}:
-        times = [arrival.at for arrival in found if arrival.size >= size for _ in range(arrival.files)]
+        times = [arrival.at for arrival in arrivals if arrival.size >= size for _ in range(arrival.files)]
         ways.append(Files(times, size * segment.oldest_alive, segment.largest, segment.end, call, calls_until))
     return ways
 

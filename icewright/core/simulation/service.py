@@ -267,11 +267,11 @@ class SimulatedService:
     def _next(self, job: _Running) -> None:
         """Begin the next step of the job, or end the job."""
         world = self._world
-        found = next(job.steps, None)
-        if found is None:
+        next_step = next(job.steps, None)
+        if next_step is None:
             self._end(job)
             return
-        operation, step, last = found
+        operation, step, last = next_step
         begun = begin(world.tables[job.number], step, world.now)
         ended = partial(self._end_step, job, operation, step, begun, last=last)
         world.after(begun.seconds, ended)
@@ -333,8 +333,8 @@ def _candidate(evaluation: Evaluation, known: _Known, number: int) -> Candidate:
 
 
 def _steps(dues: Iterable[tuple[Operation, Due]]) -> Iterator[tuple[Operation, Step, bool]]:
-    for operation, found in dues:
-        steps = found.work.steps
+    for operation, verdict in dues:
+        steps = verdict.work.steps
         for step in steps:
             yield operation, step, step is steps[-1]
 

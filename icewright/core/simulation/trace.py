@@ -95,7 +95,7 @@ def read_trace(name: str, lines: Iterable[str]) -> Trace:
     Raises `ConfigError` with the number of each bad line, and what would be right.
     """
     faults: list[str] = []
-    found: dict[TableRef, list[Write]] = {}
+    writes_by_table: dict[TableRef, list[Write]] = {}
     reads: Counter[TableRef] = Counter()
     refs: dict[str, TableRef] = {}
     for number, line in enumerate(lines, 1):
@@ -111,7 +111,7 @@ def read_trace(name: str, lines: Iterable[str]) -> Trace:
             if _READS in raw:
                 reads[ref] += _reads(raw)
             else:
-                found.setdefault(ref, []).append(read_write(raw, at, _KEYS))
+                writes_by_table.setdefault(ref, []).append(read_write(raw, at, _KEYS))
         except (ValueError, UsageError, RecursionError) as error:
             reason = f"no JSON: {error}" if isinstance(error, json.JSONDecodeError | RecursionError) else str(error)
             faults.append(f"{name}, line {number}: {reason}")
@@ -119,20 +119,22 @@ def read_trace(name: str, lines: Iterable[str]) -> Trace:
         faults[_SHOWN:] = [f"{name}: {len(faults) - _SHOWN} more lines are wrong"]
     if faults:
         raise ConfigError(faults)
-    if not found:
+    if not writes_by_table:
         raise ConfigError([f"{name}: holds no commit; write one JSON object a line, with the keys {', '.join(_KEYS)}"])
-    for writes in found.values():
+    for writes in writes_by_table.values():
         writes.sort(key=lambda write: write.at)
-    made = trace_of(found, {})
+    made = trace_of(writes_by_table, {})
     days = max(1.0, (made.last - made.first) / _DAY)
-    return trace_of(found, {ref: number / days for ref, number in reads.items()})
+    return trace_of(writes_by_table, {ref: number / days for ref, number in reads.items()})
 
 
-def trace_of(found: Mapping[TableRef, Sequence[Write]], reads_per_day: Mapping[TableRef, float]) -> Trace:
+def trace_of(writes_by_table: Mapping[TableRef, Sequence[Write]], reads_per_day: Mapping[TableRef, float]) -> Trace:
     """Return the tables with their commits, which are in the order of time; each has at least one."""
-    first = min(writes[0].at for writes in found.values())
-    last = max(writes[-1].at for writes in found.values())
-    sources = [Source(ref, partial(iter, found[ref]), reads_per_day.get(ref)) for ref in sorted(found)]
+    first = min(writes[0].at for writes in writes_by_table.values())
+    last = max(writes[-1].at for writes in writes_by_table.values())
+    sources = [
+        Source(ref, partial(iter, writes_by_table[ref]), reads_per_day.get(ref)) for ref in sorted(writes_by_table)
+    ]
     return Trace(sources, first, last)
 
 

@@ -179,7 +179,7 @@ def _chosen(table: SimulatedTable, step: RewriteDataFiles, now: datetime) -> _Ch
     """Return the files that the planner takes from each partition of the step, or of the table."""
     known = table.partitions
     within = [known[key] for key in step.partitions if key in known] if step.partitions else known.values()
-    return [(p, found) for p in within if (found := p.planned(step, now)) is not None]
+    return [(p, planned) for p in within if (planned := p.planned(step, now)) is not None]
 
 
 def _rewrite_files(table: SimulatedTable, step: RewriteDataFiles, chosen: _Chosen, now: datetime) -> Done:
@@ -257,15 +257,16 @@ def _remove_orphans(table: SimulatedTable, step: RemoveOrphans, scanned: int, no
     gone = {"delete": old, "confirm": confirmed}.get(step.mode, [])
     for one in old:
         one.found = one.found or now
-    found = sum(one.files for one in old)
+    orphan_files = sum(one.files for one in old)
     deleted = FilesDeleted(sum(one.files for one in gone), sum(one.bytes for one in gone))
     if gone:
         table.orphans = [one for one in table.orphans if one not in gone]
         table.dead_files -= deleted.files
         table.dead_bytes -= deleted.bytes
-    files = scanned + found
+    files = scanned + orphan_files
     return Done(
-        {"orphans_found": found, "orphans_removed": deleted.files, "files_scanned": files, **_cadence(step)}, deleted
+        {"orphans_found": orphan_files, "orphans_removed": deleted.files, "files_scanned": files, **_cadence(step)},
+        deleted,
     )
 
 

@@ -143,11 +143,11 @@ class RewrittenSketches:
         """
         with self._lock:
             groups = [
-                (group, found)
-                for group, found in self._groups
-                if group & paths and group <= replaced and found.keys() >= set(columns)
+                (group, by_column)
+                for group, by_column in self._groups
+                if group & paths and group <= replaced and by_column.keys() >= set(columns)
             ]
-        sketches = [_merged(ThetaSketch.from_bytes(found[column]) for _, found in groups) for column in columns]
+        sketches = [_merged(ThetaSketch.from_bytes(by_column[column]) for _, by_column in groups) for column in columns]
         return paths & {path for group, _ in groups for path in group}, sketches
 
 

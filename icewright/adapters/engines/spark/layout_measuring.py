@@ -74,8 +74,8 @@ class LayoutMeasuring:
                 break
             if layout == layout.plain:
                 measured[layout] = self._measured(self._written(layout, self.sample.share), queries)
-            elif (found := self._filtered(layout, measured[layout.plain], queries)) is not None:
-                measured[layout] = found
+            elif (measurement := self._filtered(layout, measured[layout.plain], queries)) is not None:
+                measured[layout] = measurement
         if len(measured) == 1:
             raise Refused(
                 f"{report.ref}: no layout was measured, as the files as they are took {decimal(self._spent)} GB-hours; "
@@ -84,8 +84,8 @@ class LayoutMeasuring:
         trials = [replace(trial, measured=measured.get(trial.layout)) for trial in report.trials]
         predicted = {trial.layout: trial for trial in trials}  # filters in files are left out of predictions
         trials += [
-            replace(predicted[layout.plain], layout=layout, measured=found)
-            for layout, found in measured.items()
+            replace(predicted[layout.plain], layout=layout, measured=measurement)
+            for layout, measurement in measured.items()
             if layout is not None and layout not in predicted
         ]
         summary = (
@@ -143,9 +143,9 @@ class LayoutMeasuring:
             self._in_large_files[layout.plain] = self._in_large(layout.plain, queries)
         if self._spent >= self.request.max_gb_hours:
             return None
-        (without, size), (found, encoded) = self._in_large_files[layout.plain], self._in_large(layout, queries)
-        share = found.bytes_read / max(1, without.bytes_read) * min(1, encoded / size)
-        seconds = plain.seconds * found.seconds / max(without.seconds, 0.001)
+        (without, size), (chosen, encoded) = self._in_large_files[layout.plain], self._in_large(layout, queries)
+        share = chosen.bytes_read / max(1, without.bytes_read) * min(1, encoded / size)
+        seconds = plain.seconds * chosen.seconds / max(without.seconds, 0.001)
         return Measurement(round(plain.bytes_read * share), round(seconds, 3))
 
     def _in_large(self, layout: RowLayout, queries: Sequence[str]) -> tuple[Measurement, int]:

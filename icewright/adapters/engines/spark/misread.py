@@ -47,10 +47,10 @@ def require_true_ages(files: TableFiles, base: TableMetadata, step: ExpireRows, 
     def unit(footer: _Footer) -> str | None:
         return next(_units(*footer, mapping, step.field_id), None)
 
-    for path, found in _found(files, files.aged(base, step), unit, check):
+    for path, what in _found(files, files.aged(base, step), unit, check):
         mend = f"icewright run {in_shell(base.ref)} --op compact --set compact.engine=arrow"
         raise Refused(
-            f"{base.ref}: {path} has {step.column} in {found}, which Spark reads as microseconds: young "
+            f"{base.ref}: {path} has {step.column} in {what}, which Spark reads as microseconds: young "
             f"rows would go as old ones. Nothing was deleted; first let Arrow rewrite the files: {mend} "
             "--set compact.rewrite_all=true",
             "misread_times",
@@ -62,9 +62,9 @@ def require_true_values(
 ) -> None:
     """Raise `Refused` when Spark would write other values than those of the files that the step rewrites."""
     expected, candidates = _Columns(table), files.candidates(on_branch(table, step.branch), step)
-    for path, found in _found(files, candidates, lambda footer: expected.misread(*footer), check):
+    for path, what in _found(files, candidates, lambda footer: expected.misread(*footer), check):
         raise Refused(
-            f"{table.ref}: {path} has {found}, and Spark would write that for good. It rewrites nothing: Arrow keeps "
+            f"{table.ref}: {path} has {what}, and Spark would write that for good. It rewrites nothing: Arrow keeps "
             "values (compact.engine=arrow); those that the column's type cannot hold have to be written anew",
             "misread_values",
         )
@@ -91,8 +91,8 @@ class _Columns:
     @cached_property
     def _by_id(self) -> Mapping[int, tuple[str, str]]:
         """Return name and type of the columns of simple types, those inside of others too."""
-        found = columns(self.table.schema, elements=True)
-        return {number: (path[-1], kind) for number, path, kind in found if isinstance(kind, str)}
+        fields = columns(self.table.schema, elements=True)
+        return {number: (path[-1], kind) for number, path, kind in fields if isinstance(kind, str)}
 
     @cached_property
     def _required(self) -> frozenset[int]:
