@@ -59,7 +59,7 @@ def read_lists(storage: Storage, lists: Mapping[str, int | None]) -> pl.DataFram
                 manifests, parts, unmerged_rows = _distinct([manifests, *parts]), [], 0
     for path, expected in lists.items():
         reader.check(path, expected)
-    distinct = _distinct([manifests, *parts])
+    distinct = _distinct([manifests, *parts]).fill_null(0)
     for owner in paths[:1]:  # the metadata file was refused unless its lists are all local, or none is
         if (stray := stray_local_file(owner, distinct["path"])) is not None:
             raise MetadataUnreadable(f"{owner} lies in an object store and names a local file, {stray}: it is not read")
@@ -82,7 +82,9 @@ def _rows(schema: bytes, records: int, body: bytes) -> pl.DataFrame:
 
 
 def _distinct(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    return pl.concat(frames).unique("path", maintain_order=True)
+    """Return the manifests of all frames, each of which names none twice."""
+    filled = [frame for frame in frames if frame.height] or [SCHEMA.to_frame()]
+    return filled[0] if len(filled) == 1 else pl.concat(filled).unique("path", maintain_order=True)
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ class _Reader:
             part = live.slice(start, records)
             self.files[key] = None if part.null_count() else int(part.sum())
             start += records
-        return rows.fill_null(0).unique("path", maintain_order=True)
+        return rows.unique("path", maintain_order=True)
 
 
 def _digest(codec: str, block: avro.Block) -> bytes:

@@ -16,6 +16,7 @@ from icewright.ports import TableFiles
 Canonical = Callable[[str], str]  # a folder without the links that lead to it
 FILE = {"path": pl.String, "bytes": pl.Int64, "kind": pl.String}
 CONTENT_KINDS = {0: "data", 1: "position deletes", 2: "equality deletes"}
+_FEW = 500  # paths
 # a path that names one file, whoever reads it: in an object store by its scheme and bucket, else from the root
 _IN_A_STORE, _ROOTED = r"^[A-Za-z][A-Za-z0-9+.-]*://", r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?/"
 # scheme and authority in front of a path, with any slashes that follow
@@ -177,6 +178,11 @@ def with_key(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
 
     `canonical` resolves the links in folders: a file is live under every link that leads to it.
     """
+    if frame.height <= _FEW:  # some ten calls of Polars cost more
+        ends = [(path, path.rfind("/") + 1) for path in frame["path"]]
+        resolved = {path[:end]: canonical(path[:end]) if end else "" for path, end in ends}
+        keys = [key(resolved[path[:end]] + path[end:]) for path, end in ends]
+        return frame.with_columns(pl.Series("key", keys, pl.String))
     path, name = pl.col("path"), pl.col("path").str.split("/").list.last()
     folders = frame.select(path.str.strip_suffix(name)).to_series()
     canonical_folders = {folder: canonical(folder) if folder else "" for folder in folders.unique()}
