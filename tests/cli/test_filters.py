@@ -13,7 +13,14 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
-from icewright.app.cli.base import complete_catalog, complete_job, complete_operation, complete_table
+from icewright.app.cli.completing import (
+    complete_catalog,
+    complete_job,
+    complete_knob,
+    complete_operation,
+    complete_scope,
+    complete_table,
+)
 from icewright.app.demo.tables import metrics, sessions
 from icewright.core.table import TableRef
 from icewright.ports import Pointer
@@ -138,6 +145,7 @@ def test_names_complete_in_the_shell(workspace: Workspace, monkeypatch: pytest.M
     job = workspace("run", METRICS, "--op", "expire_snapshots", "--json").json["job_id"]
     assert complete_table("lake.o") == [METRICS]
     assert complete_catalog("") == ["lake"]
+    assert (complete_scope("lake.o"), complete_scope("p")) == ([METRICS], ["platform"])
     monkeypatch.setenv("ICEWRIGHT_CONFIG", str(workspace.path))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     assert subprocess.check_output(["bash", "--norc", "-c", BASH], text=True) == f"{METRICS}\n"
@@ -151,6 +159,7 @@ def test_names_complete_in_the_shell(workspace: Workspace, monkeypatch: pytest.M
     monkeypatch.setattr("icewright.app.cli.base.OPTIONS.config", "nowhere.yaml")
     assert complete_table("lake") == []
     assert complete_operation("rewrite_") == ["rewrite_deletes", "rewrite_manifests"]
+    assert complete_knob("compact.min_input") == ["compact.min_input_files"]
 
 
 def test_advice_on_tables(workspace: Workspace) -> None:

@@ -24,8 +24,6 @@ from icewright.app.cli.base import (
     Yes,
     app,
     audit,
-    complete_catalog,
-    complete_operation,
     confirm,
     exit_code,
     known_table,
@@ -36,6 +34,7 @@ from icewright.app.cli.base import (
     select_catalogs,
     split_settings,
 )
+from icewright.app.cli.completing import complete_catalog, complete_operation
 from icewright.app.cli.fleet import AllTables, Tables, WholeCatalog, ask_about, print_document, selection
 from icewright.app.output import echo, escape
 from icewright.core.errors import UsageError

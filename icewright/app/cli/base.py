@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from icewright import __version__
+from icewright.app.cli.completing import complete_catalog, complete_job, complete_knob, complete_table
 from icewright.app.interrupts import requested
 from icewright.core.errors import UsageError
 from icewright.core.words import one_line
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from icewright.core.runs import JobState
     from icewright.flow.runtime import Runtime
     from icewright.ports import TableRow
-    from icewright.ports.store import Store
 
 #: The commands in the order in which `--help` lists them, by purpose.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
@@ -48,7 +48,6 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Run as a service": ("serve", "worker", "drain", "token", "archive", "db", "mcp"),
     "Set up and try out": ("demo", "init", "config", "doctor", "simulate"),
 }  # fmt: skip
-_PLAIN = re.compile(r"[\w@%+=:,./-]+")  # what no shell expands, not even the scripts of completion
 _AGE, _MINUTES = re.compile(r"(\d{1,6})([mhdw])"), {"m": 1, "h": 60, "d": 1440, "w": 10080}
 _COLLECTION, _SELDOM = gc.get_threshold(), 1_000_000  # allocations between collections
 EXAMPLES = """\
@@ -107,46 +106,6 @@ app.add_typer(db_app, name="db")
 app.add_typer(token_app, name="token")
 
 
-def _from_store(read: Callable[[Store], Iterable[str]], incomplete: str) -> list[str]:
-    """Return what is read of the state store and begins with the text, for the shell's completion.
-
-    A name that a shell would expand is not offered: zsh runs the commands in it when the Tab key is pressed.
-    """
-    from icewright.app.bootstrap import open_store
-
-    try:
-        store = open_store(configuration())
-        try:
-            names = list(read(store))
-        finally:
-            store.engine.dispose()
-    except Exception:  # noqa: BLE001 - a completion that fails offers nothing, and prints nothing
-        return []
-    return [name for name in names if name.startswith(incomplete) and _PLAIN.fullmatch(name)]
-
-
-def complete_table(incomplete: str) -> list[str]:
-    """Return the tables of the state store whose names begin with the text."""
-    return _from_store(lambda store: map(str, store.tables.known()), incomplete)
-
-
-def complete_catalog(incomplete: str) -> list[str]:
-    """Return the catalogs of the tables in the state store whose names begin with the text."""
-    return _from_store(lambda store: sorted({row.ref.catalog for row in store.tables.list()}), incomplete)
-
-
-def complete_job(incomplete: str) -> list[str]:
-    """Return the newest jobs whose ids begin with the text."""
-    return _from_store(lambda store: (row.job_id for row in store.jobs.list()), incomplete)
-
-
-def complete_operation(incomplete: str) -> list[str]:
-    """Return the operations whose names begin with the text."""
-    from icewright.core.policy import Operation
-
-    return [operation for operation in Operation if operation.startswith(incomplete)]
-
-
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be done; change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
@@ -171,7 +130,10 @@ CatalogOption = Annotated[
     str | None,
     typer.Option("--catalog", metavar="NAME", help="Only this catalog.", autocompletion=complete_catalog),
 ]
-Sets = Annotated[list[str] | None, typer.Option("--set", metavar="KNOB=VALUE", help="A knob for this run only.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KNOB=VALUE", help="A knob for this run only.", autocompletion=complete_knob),
+]
 
 
 @dataclass

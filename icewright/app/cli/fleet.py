@@ -8,7 +8,8 @@ import typer
 
 from icewright.app import output
 from icewright.app.cli.backend import backend
-from icewright.app.cli.base import Json, Yes, app, complete_catalog, complete_table, confirm
+from icewright.app.cli.base import Json, Yes, app, confirm
+from icewright.app.cli.completing import complete_catalog, complete_table
 from icewright.app.output import echo, escape
 from icewright.core.errors import UsageError
 from icewright.core.selection import TableSelection

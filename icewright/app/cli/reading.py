@@ -18,8 +18,6 @@ from icewright.app.cli.base import (
     OptionalTable,
     Table,
     app,
-    complete_operation,
-    complete_table,
     known_table,
     leave,
     leave_unless_read,
@@ -27,6 +25,7 @@ from icewright.app.cli.base import (
     parse_operations,
     select_catalogs,
 )
+from icewright.app.cli.completing import complete_operation, complete_table
 from icewright.core.errors import CatalogUnavailable, IcewrightError, PackagesMissing, UsageError
 from icewright.core.integrity import CheckLevel
 from icewright.core.selection import is_pattern

@@ -17,7 +17,6 @@ from icewright.app.cli.base import (
     Table,
     Yes,
     app,
-    complete_table,
     confirm,
     exit_code,
     known_table,
@@ -26,6 +25,7 @@ from icewright.app.cli.base import (
     reconcile,
     select_catalogs,
 )
+from icewright.app.cli.completing import complete_table
 from icewright.app.cli.copying import show_copied
 from icewright.app.output import Column, echo, escape, moment, size
 from icewright.core.errors import UsageError

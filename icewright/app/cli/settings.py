@@ -26,6 +26,7 @@ from icewright.app.cli.base import (
     token_app,
     write_file,
 )
+from icewright.app.cli.completing import complete_knob, complete_scope
 from icewright.core.errors import ConfigError, IcewrightError, PackagesMissing, UsageError, requires_extra
 from icewright.core.permissions import Action, Role
 from icewright.core.words import count
@@ -35,7 +36,12 @@ if TYPE_CHECKING:
     from icewright.ports.access import TokenRow
 
 Scope = Annotated[
-    str, typer.Argument(metavar="SCOPE", help="platform, or a pattern: lake, lake.events-*, lake.sales.orders")
+    str,
+    typer.Argument(
+        metavar="SCOPE",
+        help="platform, or a pattern: lake, lake.events-*, lake.sales.orders",
+        autocompletion=complete_scope,
+    ),
 ]
 FILE = "icewright.yaml"
 OPTIONAL = {"rest": ("warehouse", "credential")}  # which its server may not ask for
@@ -95,7 +101,9 @@ def config_explain(
 
 @config_app.command("set")
 def config_set(
-    scope: Scope, settings: Annotated[list[str], typer.Argument(metavar="KNOB=VALUE")], as_json: Json = False
+    scope: Scope,
+    settings: Annotated[list[str], typer.Argument(metavar="KNOB=VALUE", autocompletion=complete_knob)],
+    as_json: Json = False,
 ) -> None:
     """Store a policy rule; it wins over the file's rules of the same level."""
     new = backend().set_rule(scope, split_settings("config set", settings))
@@ -108,7 +116,9 @@ def config_set(
 @config_app.command("unset")
 def config_unset(
     scope: Scope,
-    knobs: Annotated[list[str] | None, typer.Argument(metavar="KNOB", help="Default: the whole rule.")] = None,
+    knobs: Annotated[
+        list[str] | None, typer.Argument(metavar="KNOB", help="Default: the whole rule.", autocompletion=complete_knob)
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Remove knobs from a stored rule, or the whole rule; the file's rules stay."""

@@ -17,7 +17,6 @@ from icewright.app.cli.base import (
     Json,
     Sets,
     app,
-    complete_table,
     config_app,
     leave,
     open_application,
@@ -25,6 +24,7 @@ from icewright.app.cli.base import (
     split_settings,
     write_file,
 )
+from icewright.app.cli.completing import complete_table
 from icewright.core.errors import UsageError
 from icewright.core.words import count
 
