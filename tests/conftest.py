@@ -25,6 +25,7 @@ from tests.nightly import NIGHTLY
 from tests.postgres import postgres
 from tests.rest import fixture
 from tests.s3 import s3_server
+from tests.servers.jvm import LIGHT
 from tests.servers.rest_server import RestHost
 
 if TYPE_CHECKING:
@@ -54,9 +55,10 @@ settings.register_profile("fast", max_examples=12)  # a push tries as many as a 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Fix the width of tables, share compiled modules, collect garbage seldom, let contract suites show differences."""
+    """Fix the width of tables, share compiled modules, start light JVMs, let contract suites show differences."""
     gc.set_threshold(20_000, 20, 20)  # by the usual ones collections take a twentieth of the fast tests' time
     os.environ["COLUMNS"] = "200"  # printed tables leave no column out, wherever the tests run
+    os.environ["SPARK_SUBMIT_OPTS"] = " ".join(LIGHT)  # of every driver, also of those that commands start
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     pytest.register_assert_rewrite("icewright.testing.contracts")
@@ -225,8 +227,6 @@ def spark_pool(
             "spark.sql.warehouse.dir": str(home / "spark-warehouse"),
             "spark.hadoop.fs.s3a.secret.key": r"hu\sh ü=:#!",  # with what a properties file has to escape
             "spark.sql.session.timeZone": "Pacific/Auckland",  # is not heard
-            # The quick compiler alone, which by itself has 48 MB for its code, and stops for good when they are full.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
             # which finds no row any more by keys that it kept from before their column was widened
             "spark.sql.iceberg.executor-cache.delete-files.enabled": "false",
         },

@@ -18,6 +18,7 @@ from pathlib import Path
 from icewright.adapters.engines.spark.java import java_home
 from tests.rest import CACHE
 from tests.servers.fetching import fetched, fetched_all
+from tests.servers.jvm import LIGHT
 from tests.servers.loopback import free_port, process
 from tests.servers.rest_jars import JARS
 
@@ -96,7 +97,7 @@ def kafka(folder: Path) -> Iterator[Kafka]:
     hadoop = own.glob("hadoop-client-*.jar")
     jars = [*fetched_all(CACHE / "kafka", _SUMS), fetched(CACHE / "rest", *_SQLITE), *hadoop]
     program = str(java_home(os.environ.get("JAVA_HOME"), CACHE) / "bin" / "java")
-    java = (program, "-Xmx400m", "-XX:TieredStopAtLevel=1", "-cp", ":".join(map(str, jars)))
+    java = (program, "-Xmx400m", *LIGHT, "-cp", ":".join(map(str, jars)))
     port, controller = free_port(), free_port()
     folder.mkdir()
     said = _written(

@@ -21,6 +21,7 @@ import pytest
 from icewright.adapters.engines.spark.java import java_version
 from tests.rest import CACHE
 from tests.servers.fetching import fetched, opened_archive
+from tests.servers.jvm import LIGHT
 from tests.servers.loopback import free_port, process
 from tests.servers.rest_jars import JARS
 
@@ -31,7 +32,7 @@ _ARCHIVE = (
 _SQLITE = next(jar for jar in JARS if "sqlite" in jar[0])
 _OLDEST_JAVA = 24
 _JAVA_OPTIONS = (
-    *("-Xmx900m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dfile.encoding=UTF-8"),
+    *("-Xmx900m", *LIGHT, "-Dfile.encoding=UTF-8"),
     *("--sun-misc-unsafe-memory-access=allow", "--add-modules=jdk.incubator.vector"),
 )
 

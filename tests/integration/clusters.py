@@ -63,7 +63,6 @@ def connect_server(home: Path, packages: Sequence[str], master: str = "local[2]"
         "spark.connect.grpc.binding.port": str(port),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.ui.enabled": "false",
         "spark.sql.extensions": _EXTENSIONS,
         "spark.sql.session.timeZone": "UTC",

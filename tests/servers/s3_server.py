@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.servers.fetching import fetched
+from tests.servers.jvm import LIGHT
 from tests.servers.loopback import process
 
 BUCKET = "lake"
@@ -56,7 +57,7 @@ def s3_served(java: Path, folder: Path, jars: Path, port: int) -> Iterator[Mappi
     said = folder / "s3proxy.properties"
     basedir = json.dumps(str(objects(folder).parent))[1:-1]  # such a file has Latin-1 and JSON's escapes
     said.write_text(_SETTINGS.format(port=port, key=_KEY, secret=_SECRET, basedir=basedir), encoding="latin-1")
-    options = ["-Xmx384m", "-XX:TieredStopAtLevel=1"]  # compiled lightly: a short life
+    options = ["-Xmx384m", *LIGHT]
     command = [str(java / "bin" / "java"), *options, "-jar", str(jar), "--properties", str(said)]
     with process(command, port, f"/{BUCKET}", folder / "s3proxy.log"):
         yield s3_properties(port)
