@@ -15,7 +15,8 @@ from icewright.flow.undo import undo
 from icewright.ports import LedgerState
 from tests.cases.test_undo import document, expired, history, settled, states
 from tests.cases.workspace import EXPIRE, NAME, Workspace, ref
-from tests.faults.interceptors import Call, opened
+from tests.faults.interceptors import WRITES, Call, opened
+from tests.nightly import NIGHTLY
 
 
 class Death(BaseException):
@@ -24,7 +25,10 @@ class Death(BaseException):
 
 @dataclass
 class Mortal:
-    """A hook that ends the process after one call of a port, counted from 0."""
+    """A hook that ends the process after one call of a port, counted from 0.
+
+    On a push it counts the calls that leave something behind: a death after another leaves the same as the one before.
+    """
 
     moment: int
     count: int = 0
@@ -35,10 +39,11 @@ class Mortal:
         if self.dead:
             raise Death
         done = call.go()
-        if self.count == self.moment:
-            self.dead = str(call)
-            raise Death
-        self.count += 1
+        if NIGHTLY or str(call) in WRITES:
+            if self.count == self.moment:
+                self.dead = str(call)
+                raise Death
+            self.count += 1
         return done
 
 

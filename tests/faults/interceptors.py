@@ -24,6 +24,7 @@ WRITES = frozenset(
         *("store.jobs.claim", "store.jobs.finish", "store.jobs.heartbeat"),
         *("store.jobs.end_interrupted", "store.jobs.request_cancel"),
         *("store.ledger.plan", "store.ledger.record", "store.ledger.forget_orphans"),
+        *("store.ledger.begin_undo", "store.ledger.end_undo", "store.ledger.close_removal"),
         *("store.tables.record_evaluation", "store.tables.record_unreadable", "store.tables.record_listing"),
         *("store.runs.record", "store.activity.record", "store.tables.pause", "store.rules.put"),
     }
