@@ -24,10 +24,11 @@ from icewright.core.runs import TRANSITIONS, JobState
 from icewright.ports import JobRow
 from tests.chaos.fleet import COMMITS, NAMESPACE, ROWS, Fleet, make_fleet
 from tests.contracts.bench import new_database
+from tests.nightly import NIGHTLY
 
 pytestmark = [pytest.mark.chaos, pytest.mark.external]
 
-KILLS = int(os.environ.get("ICEWRIGHT_CHAOS_KILLS", "30"))
+KILLS = int(os.environ.get("ICEWRIGHT_CHAOS_KILLS", "30" if NIGHTLY else "12"))
 TABLES = max(16, KILLS // 4)
 KINDS = ("serve", "serve", "worker", "worker")
 SECONDS_TO_CALM = max(400, KILLS)  # of two cores that other tests use too
