@@ -35,7 +35,7 @@ pytestmark = pytest.mark.external
 
 RENAMED = "sales.renamed"
 CHANGES = frozenset({"files.write", "files.delete", "files.tidy"})
-ROUNDS, SEEDS = 25, 8 if NIGHTLY else 1
+ROUNDS, SEEDS = (25, 8) if NIGHTLY else (15, 1)
 OPERATIONS = (FaultOperation.REWRITE, FaultOperation.EXPIRE, FaultOperation.ORPHANS)
 
 

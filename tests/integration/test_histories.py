@@ -35,7 +35,7 @@ pytestmark = [
 ]
 
 LONG = settings.get_current_profile_name() == "long"
-HISTORIES = settings().max_examples if LONG else 25 if NIGHTLY else 18
+HISTORIES = settings().max_examples if LONG else 25 if NIGHTLY else 12
 BATCH = 9  # after its tenth example Hypothesis turns to variations of earlier ones
 BATCHES = [min(BATCH, HISTORIES - start) for start in range(0, HISTORIES, BATCH)]
 MANIFESTS: Mapping[str, object] = {"rewrite_manifests.min_manifests": 2}
