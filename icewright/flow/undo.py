@@ -33,6 +33,7 @@ from icewright.flow.undoable import (
     Restorable,
     ended_job,
     ledger_files,
+    missing_paths,
     needed_by_later_jobs,
     restorable,
     table_of,
@@ -180,7 +181,9 @@ def _restore(runtime: Runtime, job: JobRow, removal: Removal, lease: Lease) -> N
     refs = {name: change.refs[name]["snapshot-id"] for name in names}
     broken = restored_as_it_was(after, snapshots, {n: s for n, s in refs.items() if s in after.by_id})
     lists = {s.manifest_list: s.snapshot_id for s in snapshots if s.manifest_list}
-    broken += [f"{path} of snapshot {lists[path]} is gone" for path in lists if runtime.files.size(path) is None]
+    with catalog_context(job.ref.catalog):
+        gone = missing_paths(runtime, dict.fromkeys(lists))
+    broken += [f"{path} of snapshot {lists[path]} is gone" for path in gone]
     if broken:
         message = f"{job.ref}: the undo of job {job.job_id} did not restore everything: {'; '.join(broken)}"
         runtime.pause_broken(job.ref, message)

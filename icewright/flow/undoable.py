@@ -111,7 +111,7 @@ def restorable(runtime: Runtime, job: JobRow) -> Restorable:
             return Restorable(already=True)
         raise _nothing_to_undo(job, files)
     snapshots = [snapshot for removal in missing for snapshot in removed_snapshots(removal)]
-    missing_files = files.deleted or _missing_paths(runtime, files.present if missing else {})
+    missing_files = files.deleted or missing_paths(runtime, files.present if missing else {})
     unreadable = _unreadable(runtime, snapshots, missing_files) if missing_files else []
     if files.deleted or unreadable:
         raise _files_deleted(job, missing_files, unreadable)
@@ -120,7 +120,7 @@ def restorable(runtime: Runtime, job: JobRow) -> Restorable:
         return Restorable((), files.waiting, files.bytes, notes=notes)
     base = table_of(runtime, job)
     needed_by_later_jobs(runtime, job, missing)  # of a file that one of them has deleted it names the job
-    if missing_files := _missing_paths(runtime, _formerly_shared_files(runtime, snapshots, base, files.present)):
+    if missing_files := missing_paths(runtime, _formerly_shared_files(runtime, snapshots, base, files.present)):
         raise _files_deleted(job, missing_files, _unreadable(runtime, snapshots, missing_files))
     changes = [RestoreSnapshots.from_json(removal.document) for removal in missing]
     current_refs = {ref.name: ref.snapshot_id for ref in base.refs}
@@ -188,7 +188,7 @@ def _count(files: LedgerFiles, file: Mapping[str, Any], operations: Iterable[Ope
         files.operations |= {Operation(operation)} if operation else set(operations)
 
 
-def _missing_paths(runtime: Runtime, sizes: Mapping[str, int | None]) -> list[str]:
+def missing_paths(runtime: Runtime, sizes: Mapping[str, int | None]) -> list[str]:
     """Return the paths that do not exist any more, or name a file of other bytes now, where they are known."""
     stats = runtime.files.stat([*sizes], _MAX_CONCURRENT) if sizes else {}
     return [path for path, stat in stats.items() if stat is None or sizes[path] not in (None, stat.bytes)]

@@ -143,6 +143,21 @@ def test_the_undo_is_a_job_of_its_own(workspace: Workspace) -> None:
     assert exported(workspace, job_id) == {LedgerState.UNDONE}
 
 
+def test_files_that_return_are_looked_for_by_calls_for_many(workspace: Workspace) -> None:
+    """Where storage is far, a call for each of a thousand manifest lists takes a minute."""
+    history(workspace)
+    job_id, calls = expired(workspace), list[str]()
+
+    def noted(call: Call) -> Any:
+        calls.append(str(call))
+        return call.go()
+
+    with taps(workspace, noted):
+        undo(workspace.app.runtime, job_id)
+    assert "files.stat" in calls
+    assert "files.size" not in calls
+
+
 def test_a_second_undo_finds_nothing_to_do(workspace: Workspace) -> None:
     """It says so, commits nothing, and is no error; nor is there an undo of the undo."""
     history(workspace)
