@@ -25,6 +25,7 @@ _PRE_BUFFER_BYTES = 64 << 20  # larger row groups are streamed
 _STREAM_BUFFER_BYTES = 1 << 20  # for each column,
 _STREAM_BUFFERS_BYTES = 32 << 20  # and for all
 _TAIL_BYTES = 1 << 16  # of a file, in which most footers are
+_PATIENT = "icewright.adapters.engines.arrow.retries.Patient"  # loaded where there is an S3
 _FOOTER_COPIES = 15  # a decoded footer is 10 to 15 times as large, as measured
 
 
@@ -128,7 +129,7 @@ class Opener:
     def _file_io(self) -> Any:  # noqa: ANN401 - a PyIceberg FileIO
         from pyiceberg.io.pyarrow import PyArrowFileIO  # noqa: PLC0415 - takes half a second, which local files do not need
 
-        return PyArrowFileIO(dict(self.storage))
+        return PyArrowFileIO({"s3.retry-strategy-impl": _PATIENT, **self.storage})
 
 
 @dataclass(frozen=True)
