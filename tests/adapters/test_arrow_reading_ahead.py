@@ -10,11 +10,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyroaring import BitMap64
 
+from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete
 from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
+from icewright.adapters.engines.arrow.position_scan import PositionScan
 from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.reading_ahead import ReadingAhead
 from icewright.adapters.engines.arrow.tasks import Bin, FileSlice
+from icewright.adapters.engines.service.manifest_files import EQUALITY_DELETES, Entry
+from icewright.testing.builders import metadata
 from tests.adapters.arrow_tables import ID, Folder
 
 
@@ -52,13 +57,31 @@ def test_files_that_follow_are_read_meanwhile_each_once(tmp_path: Path) -> None:
     """Data files, and the deletes of each."""
     folder, opener = Folder(tmp_path), Far({})
     keys, slices = folder.keys([ID], [1], {"id": 12}), list[FileSlice]()
+    shared = folder.positions((f"s3:/{tmp_path}/elsewhere.parquet", 0))
     for number in range(10):
         path = folder.write([{"id": number, "name": "a"}, {"id": number + 10, "name": "b"}])
         vector = (folder.vector(0),) if number == 7 else ()
-        slices.append(folder.file_slice(path, *vector, keys, folder.positions((f"s3:/{path}", number % 3))))
+        slices.append(folder.file_slice(path, *vector, keys, shared, folder.positions((f"s3:/{path}", number % 3))))
     found = scanned(folder, opener, *map(far, slices))
     assert sorted(found) == sorted({*range(20)} - {0, 3, 6, 9, 11, 14, 17} - {12} - {7})
     assert opener.together.is_set()
+    assert set(opener.begun.values()) == {1}
+
+
+def test_keys_of_deletes_and_of_data_are_read_meanwhile_each_once(tmp_path: Path) -> None:
+    """Where equality deletes are converted."""
+    folder, opener = Folder(tmp_path, [ID]), Far({})
+    deletes, data = list[LiveDelete](), list[LiveData]()
+    for number in range(6):
+        keys, rows = (f"s3:/{folder.write([{'id': one}])}" for one in (number, 5 - number))
+        entry = Entry(1, 3, 3, b"", 1, b"")
+        deletes.append(LiveDelete(entry, "m", (0, b""), keys, 99, EQUALITY_DELETES, "PARQUET", False, (1,), None, 0, 0))
+        size = Path(rows.removeprefix("s3:/")).stat().st_size
+        data.append(LiveData(rows, (0, b""), (), 1, 1, size, True, {1: (None, None, None)}))
+    scan = PositionScan(folder.layout, opener, metadata(), deletes, frozenset(), lambda: None)
+    scan.scan(data)
+    assert opener.together.is_set()
+    assert scan.matched == {one.path: BitMap64([0]) for one in data}
     assert set(opener.begun.values()) == {1}
 
 
@@ -67,7 +90,7 @@ def test_few_files_are_in_memory_before_their_turn(tmp_path: Path) -> None:
     folder, opener = Folder(tmp_path), Far({})
     paths = [f"s3:/{folder.write([{'id': number, 'name': 'a'}])}" for number in range(9)]
     opener.together.set()
-    ahead = ReadingAhead.of(opener, [(path, 3 << 20) for path in paths], 8 << 20)
+    ahead = ReadingAhead.of(opener, [(path, 3 << 20) for path in paths], 32 * 8 << 20)
     ahead.input(paths[0]).close()
     ahead.input(paths[1]).close()
     assert opener.begun.total() <= 3

@@ -15,6 +15,7 @@ from icewright.adapters.engines.arrow.key_sequences import KeySequences, read_ke
 from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete, Partition
 from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.reading import BatchScan
+from icewright.adapters.engines.arrow.reading_ahead import ReadingAhead
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Bin, FileSlice, Layout
 from icewright.adapters.engines.arrow.types import single_value
@@ -71,15 +72,20 @@ class PositionScan:
                 raise UnsupportedByArrow(f"{bounded[0].path}, to which they apply: {reason}")
         if not older:
             return
-        for keys in read_key_sequences(self.layout, self.opener, ids, ((d.path, d.sequence) for d in deletes)):
-            for file in older:
-                if keys.may_match(file.sequence, file.bounds):
-                    self.check()
-                    self._scan_file(keys, file)
+        opener = self._ahead(deletes)
+        for keys in read_key_sequences(self.layout, opener, ids, ((d.path, d.sequence) for d in deletes)):
+            matching = [file for file in older if keys.may_match(file.sequence, file.bounds)]
+            ahead = self._ahead(matching)
+            for file in matching:
+                self.check()
+                self._scan_file(ahead, keys, file)
 
-    def _scan_file(self, keys: KeySequences, file: LiveData) -> None:
+    def _ahead(self, files: Sequence[LiveData | LiveDelete]) -> Opener:
+        return ReadingAhead.of(self.opener, ((file.path, file.bytes) for file in files), self.layout.memory_bytes)
+
+    def _scan_file(self, opener: Opener, keys: KeySequences, file: LiveData) -> None:
         constants = partition_constants(self.layout, self.base, file)
-        scan = BatchScan(self.layout, self.opener, Bin(0, (file_slice(file),), constants, "", 1))
+        scan = BatchScan(self.layout, opener, Bin(0, (file_slice(file),), constants, "", 1))
         start = 0
         for batch in scan.scan_columns(keys.columns):
             by_id = {key["id"]: column for key, column in zip(keys.columns, batch, strict=True)}

@@ -26,7 +26,6 @@ from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, 
 from icewright.core.schemas import NAME_MAPPING
 
 _BYTES_OF_A_COLUMN = 1 << 10  # of a batch, beside its values
-_AHEAD_SHARE = 32  # divisor of the task's memory: files that are read ahead
 _DELETE_BYTES = 1 << 20  # that a delete file is taken for, as entries of data files do not say
 _SMALL_SHARE = 64  # divisor of the task's memory: smaller batches become one
 
@@ -50,7 +49,7 @@ class BatchScan:
         self.fields = (*self.layout.schema["fields"], *lineage)
         self.schema = arrow_schema(self.fields)
         self._required = [index for index, stored in enumerate(self.schema) if not stored.nullable]
-        self.opener = ReadingAhead.of(self.opener, self._in_order(), self.layout.memory_bytes // _AHEAD_SHARE)
+        self.opener = ReadingAhead.of(self.opener, self._in_order(), self.layout.memory_bytes)
         self._deletes = Deletes(self.layout, self.opener, self.bin.slices)
         constants = (*self.bin.partition.values(), *(f.get("initial-default") for f in self.fields))
         self._leaves = len([*column_paths(self.fields)])

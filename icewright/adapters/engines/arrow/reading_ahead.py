@@ -14,6 +14,7 @@ from icewright.core.paths import local_path
 from icewright.ports.work import WorkerThreads
 
 _READERS = 8  # threads
+_SHARE = 32  # divisor of the task's memory: what may be in it before it is asked for
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,12 @@ class ReadingAhead(Opener):
 
     @classmethod
     def of(cls, opener: Opener, files: Iterable[tuple[str, int]], memory_bytes: int) -> Opener:
-        """Return an opener of files that are likely to be opened in this order; local ones come by the given opener."""
-        small = deque(file for file in files if file[1] <= IN_MEMORY_BYTES and local_path(file[0]) is None)
-        return cls(opener.storage, opener, memory_bytes, small) if len(small) > 1 else opener
+        """Return an opener of files that are likely to be opened in this order, in a task of so much memory.
+
+        Local files come by the given opener.
+        """
+        small = {path: size for path, size in files if size <= IN_MEMORY_BYTES and local_path(path) is None}
+        return cls(opener.storage, opener, memory_bytes // _SHARE, deque(small.items())) if len(small) > 1 else opener
 
     def input(self, path: str) -> pa.NativeFile:
         """Open a file, which is in memory if it was among the next ones."""
