@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.engines.service.manifest_bytes import ManifestBytes, read_manifest
+from icewright.adapters.engines.service.manifest_bytes import ManifestBytes, read_manifests
 from icewright.adapters.engines.service.manifest_files import ManifestWriter, WrittenManifest
 from icewright.adapters.engines.service.partition_types import partition_bytes
 from icewright.adapters.engines.service.replacing import Replacing
@@ -22,9 +22,6 @@ from icewright.core.table import ManifestFile, Snapshot, TableMetadata
 from icewright.core.verify import total_violations
 from icewright.core.words import count
 from icewright.ports import Catalog, Clock, StepRequest, TableFiles
-from icewright.ports.work import WorkerThreads
-
-_READERS = 4
 
 
 @dataclass(frozen=True)
@@ -64,8 +61,7 @@ class RewriteManifestsInService:
         )
 
     def _rewrite_group(self, replacing: Replacing, manifests: Sequence[ManifestFile], step: RewriteManifests) -> None:
-        with WorkerThreads(_READERS) as pool:
-            sources = list(pool.map(lambda m: read_manifest(self.files, m.path), manifests))
+        sources = list(read_manifests(self.files, [manifest.path for manifest in manifests]))
         spec = replacing.base.spec(manifests[0].spec_id)
         writer = ManifestWriter(widest(sources), replacing.base, spec.spec_id, manifests[0].content)
         read = [e for m, source in zip(manifests, sources, strict=True) for e in writer.entries(m, source)]
