@@ -6,7 +6,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -128,14 +128,23 @@ class Bench:
 
 
 @contextmanager
-def bench(chosen: argparse.Namespace, *, java_options: str = "") -> Iterator[Bench]:
+def bench(
+    chosen: argparse.Namespace,
+    *,
+    java_options: str = "",
+    store: Callable[[Path], AbstractContextManager[Mapping[str, str]]] | None = None,
+) -> Iterator[Bench]:
     """Both sides started, and ended with the block; Spark may still be starting when the block begins.
 
-    The JVMs of both take `java_options`. What was added is printed at the end.
+    The JVMs of both take `java_options`. What was added is printed at the end. Tables lie in an object store where
+    `store` serves one from the folder.
     """
     child = partial(Child, java_options=java_options)
-    with tempfile.TemporaryDirectory() as folder:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
         lake = Lake(Path(folder))
+        if store is not None:
+            lake.serve(stack.enter_context(store(Path(folder))))
         lake.create()
         with child("benchmarks.kit.spark", folder) as spark, child("benchmarks.kit.ours", folder) as ours:
             sides = Bench(lake, ours, spark, chosen.quick, chosen.profile)

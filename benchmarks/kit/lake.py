@@ -109,7 +109,9 @@ class Lake:
 
     def metadata(self, table: str) -> Mapping[str, Any]:
         """The current metadata file, read without anybody's help."""
-        found: dict[str, Any] = json.loads(local(self.pointer(table)[0]).read_bytes())
+        uri = self.pointer(table)[0]
+        path = self.home / "objects" / uri.removeprefix("s3://") if self._s3 else local(uri)
+        found: dict[str, Any] = json.loads(path.read_bytes())
         return found
 
     def save(self, table: str) -> Saved:
