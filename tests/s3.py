@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -120,10 +121,15 @@ def _put(port: int, path: str, content: bytes = b"") -> int:
 
 def store(properties: Mapping[str, str]) -> S3Store:
     """The bucket, for what the tests themselves do in it."""
+    return _store(properties["s3.endpoint"])
+
+
+@cache  # to make one takes longer than most of what is done with it
+def _store(endpoint: str) -> S3Store:
     return S3Store(
         BUCKET,
         config={
-            "endpoint": properties["s3.endpoint"],
+            "endpoint": endpoint,
             "access_key_id": "key",
             "secret_access_key": "hush",
             "region": "us-east-1",

@@ -284,7 +284,7 @@ def test_every_strange_metadata_file_is_looked_at(workspace: NessieWorkspace) ->
     folder = location.removeprefix("s3://lake/")
     _old(workspace)
     for number in range(1000):
-        other = {"table-uuid": f"0b5dc7d0-1ed4-4c34-9b58-77c2e5a8bd{number % 100:02d}"} if number % 334 == 333 else {}
+        other = {"table-uuid": f"0b5dc7d0-1ed4-4c34-9b58-77c2e5a8bd{number % 100:02d}"} if number % 333 == 332 else {}
         obstore.put(workspace.bucket, f"{folder}/metadata/{number:05d}-dead.metadata.json", _small(document | other))
     before = workspace.files()
     result = workspace.vacuum()
