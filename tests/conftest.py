@@ -58,6 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Fix the width of tables, share compiled modules, start light JVMs, let contract suites show differences."""
     gc.set_threshold(20_000, 20, 20)  # by the usual ones collections take a twentieth of the fast tests' time
     os.environ["COLUMNS"] = "200"  # printed tables leave no column out, wherever the tests run
+    if not NIGHTLY:  # its tables are tiny, and other processes have the other cores
+        os.environ.setdefault("POLARS_MAX_THREADS", "1")
     os.environ["SPARK_SUBMIT_OPTS"] = " ".join(LIGHT)  # of every driver, also of those that commands start
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
