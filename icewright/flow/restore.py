@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
+from icewright.core.ancestry import newer_than
 from icewright.core.errors import (
     CommitConflict,
     CommitStateUnknown,
@@ -186,7 +187,7 @@ def _restore(runtime: Runtime, plan: RestorePlan, lease: Lease) -> None:
 
     def attempt() -> None:
         base = catalog.load(ref)
-        if base.current_snapshot_id == plan.target.snapshot_id and plan.tag in base.refs:
+        if _leads_on(base, plan) and plan.tag in base.refs:
             return  # an attempt whose reply was lost has landed
         _require_as_planned(runtime, plan)
         if any(each.name == plan.tag.name for each in base.refs):
@@ -197,11 +198,20 @@ def _restore(runtime: Runtime, plan: RestorePlan, lease: Lease) -> None:
     runtime.retry(attempt, (CommitConflict, CommitStateUnknown), attempts=_COMMIT_ATTEMPTS)
     after = catalog.load(ref)
     broken = identity_violations(plan.metadata, after) + ref_violations(plan.metadata, after, [MAIN])
-    broken += [f"{each.kind} {each.name} is not as it was set" for each in plan.refs if each not in after.refs]
+    as_set = {MAIN: plan.target.snapshot_id} if _leads_on(after, plan) else {}
+    refs = {replace(each, snapshot_id=as_set.get(each.name, each.snapshot_id)) for each in after.refs}
+    broken += [f"{each.kind} {each.name} is not as it was set" for each in plan.refs if each not in refs]
     if broken:
         message = f"{ref}: the restore went wrong: {'; '.join(broken)}"
         runtime.pause_broken(ref, message)
         raise InvariantViolated(f"{message}; the table is paused, and tag {plan.tag.name} has the state before")
+
+
+def _leads_on(now: TableMetadata, plan: RestorePlan) -> bool:
+    """Return whether main is at the target or was committed to from there, by a writer that came right after."""
+    places, head = {plan.head.snapshot_id, plan.target.snapshot_id}, now.current_snapshot_id
+    came_from = None if head is None else newer_than(now, head, places)
+    return came_from is not None and came_from[0].snapshot_id == plan.target.snapshot_id
 
 
 def _rows(plan: RestorePlan) -> str:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
@@ -222,6 +223,29 @@ def test_a_writer_in_between_loses_nothing(workspace: Workspace, monkeypatch: py
     assert states == {f"lake.{OTHER}": JobState.SUCCEEDED, f"lake.{NAME}": JobState.FAILED}
 
 
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_writer_right_after_it_goes_on(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, *, lost: bool) -> None:
+    """A commit on top of the restored state is no fault of the restore, also where its own reply was lost."""
+    workspace.table(hours=AGES)
+    target, seen = workspace.metadata().snapshots[0].snapshot_id, list[Any]()
+
+    def followed(commit_: Any, base: Any, change: Any) -> Any:
+        done = commit_(base, change)
+        if not seen:
+            seen.append(change)
+            iceberg(workspace).append(pa.table({"id": [1], "part": ["x"]}, SCHEMA.as_arrow()))
+            if lost:
+                raise CommitStateUnknown("no answer came")
+        return done
+
+    hooked(monkeypatch, workspace, followed)
+    go(workspace, str(target))
+    after = workspace.metadata()
+    assert after.current_snapshot is not None
+    assert after.current_snapshot.parent_id == target
+    assert len(after.refs) == 2
+
+
 def test_a_tag_in_between_does_not_stop_it(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another commit that leaves main as it is makes the first attempt conflict, and the second lands on it."""
     workspace.table(hours=AGES)
@@ -239,20 +263,27 @@ def test_a_tag_in_between_does_not_stop_it(workspace: Workspace, monkeypatch: py
     assert (after.current_snapshot_id, len(after.refs)) == (target, 3)
 
 
-def test_a_tag_of_the_same_name_in_between_stays(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who made a tag of the name that the state before was to get keeps it: the restore is refused."""
+@pytest.mark.parametrize("theirs", ["a tag of the name", "the tag itself", "main"])
+def test_half_of_it_by_somebody_else_stays(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, theirs: str) -> None:
+    """A tag of the name that the state before was to get, or main where it was to go: the restore is refused."""
     workspace.table(hours=AGES)
     first, second = (s.snapshot_id for s in workspace.metadata().snapshots[:2])
+    seen: list[Any] = []
 
     def overtaken(commit_: Any, base: Any, change: Any) -> Any:
-        if len(base.refs) == 1:
-            commit_(base, SetRefs((replace(change.refs[1], snapshot_id=second),)))
+        main, tag = change.refs
+        made = {"a tag of the name": replace(tag, snapshot_id=second), "the tag itself": tag, "main": main}[theirs]
+        if not seen:
+            seen.append(commit_(base, SetRefs((made,))))
         return commit_(base, change)
 
     hooked(monkeypatch, workspace, overtaken)
-    with pytest.raises(Refused, match="there is a tag icewright-before-restore-"):
+    refused = (
+        f"a writer has committed snapshot {first} since" if theirs == "main" else "there is a tag icewright-before-"
+    )
+    with pytest.raises(Refused, match=refused):
         go(workspace, str(first))
-    assert [each.snapshot_id for each in workspace.metadata().refs if each.name != "main"] == [second]
+    assert workspace.metadata().metadata_location == seen[0].metadata_location
 
 
 def test_a_worker_that_was_given_up_commits_nothing(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
