@@ -184,8 +184,10 @@ def _require_unmoved(now: TableMetadata, table_uuid: str, head: int, target: int
 def _restore(runtime: Runtime, plan: RestorePlan, lease: Lease) -> None:
     """Commit main's move and the tag, and verify them on the reloaded table. A violation pauses the table."""
     ref, catalog = plan.metadata.ref, runtime.catalog(plan.metadata.ref)
+    before = plan.metadata  # and what others have committed since, but to main
 
     def attempt() -> None:
+        nonlocal before
         base = catalog.load(ref)
         if _leads_on(base, plan) and plan.tag in base.refs:
             return  # an attempt whose reply was lost has landed
@@ -193,11 +195,12 @@ def _restore(runtime: Runtime, plan: RestorePlan, lease: Lease) -> None:
         if any(each.name == plan.tag.name for each in base.refs):
             raise Refused(f"{ref}: there is a tag {plan.tag.name} already; nothing was changed")
         lease.check()
+        before = base
         catalog.commit(base, SetRefs(plan.refs))
 
     runtime.retry(attempt, (CommitConflict, CommitStateUnknown), attempts=_COMMIT_ATTEMPTS)
     after = catalog.load(ref)
-    broken = identity_violations(plan.metadata, after) + ref_violations(plan.metadata, after, [MAIN])
+    broken = identity_violations(before, after) + ref_violations(before, after, [MAIN])
     as_set = {MAIN: plan.target.snapshot_id} if _leads_on(after, plan) else {}
     refs = {replace(each, snapshot_id=as_set.get(each.name, each.snapshot_id)) for each in after.refs}
     broken += [f"{each.kind} {each.name} is not as it was set" for each in plan.refs if each not in refs]

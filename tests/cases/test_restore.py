@@ -11,12 +11,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
+from pyiceberg.types import StringType
 
-from icewright.core.errors import CommitConflict, CommitStateUnknown, LeaseLost, Refused, TerminalError, UsageError
+from icewright.core.errors import (
+    CommitConflict,
+    CommitStateUnknown,
+    InvariantViolated,
+    LeaseLost,
+    Refused,
+    TerminalError,
+    UsageError,
+)
 from icewright.core.policy import Operation
 from icewright.core.recovery import points
 from icewright.core.runs import JobState
-from icewright.core.table import TableMetadata
+from icewright.core.table import RefKind, SnapshotRef, TableMetadata
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.restore import RestoreResult, restore
 from icewright.ports import SetRefs
@@ -60,7 +69,7 @@ def test_a_time_means_the_state_that_iceberg_reads_then(workspace: Workspace, mi
     assert {version: after[version] for version in before if version != "main"} == {
         version: before[version] for version in before if version != "main"
     }
-    assert done.plan.already is (minutes < 30)
+    assert done.plan.already is (minutes < 30) is (done.job_id is None)
     assert len(done.plan.leaving) == sum(hours * 60 < minutes for hours in AGES)
 
 
@@ -89,6 +98,11 @@ def test_a_restore_is_taken_back_by_another(workspace: Workspace) -> None:
     before, first = workspace.read(), workspace.metadata().snapshots[0].snapshot_id
     (done,) = go(workspace, str(first))
     assert "3 commits leave main, 1 row before, 1 after; the state before has tag icewright-before-" in done.summary
+    for end in ("head", "target"):  # a writer need not count rows
+        bare: Any = {end: replace(getattr(done.plan, end), summary={})}
+        assert "main; the state before has" in replace(done, plan=replace(done.plan, **bare)).summary
+    (job,) = workspace.app.runtime.store.jobs.list()
+    assert (job.job_id, job.options["restore"]) == (done.job_id, str(first))
     workspace.clock.advance(days=29)
     workspace.run(EXPIRE)
     (back,) = go(workspace, done.plan.tag.name)
@@ -223,6 +237,45 @@ def test_a_writer_in_between_loses_nothing(workspace: Workspace, monkeypatch: py
     assert states == {f"lake.{OTHER}": JobState.SUCCEEDED, f"lake.{NAME}": JobState.FAILED}
 
 
+@pytest.mark.parametrize("wrong", ["the tag is not made", "another tag is lost", "main leads elsewhere"])
+def test_a_catalog_that_does_something_else(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, wrong: str) -> None:
+    """The table is paused, as nobody knows what else went wrong, and the message names the ref."""
+    workspace.table(hours=AGES)
+    base = workspace.metadata()
+    tag = SnapshotRef("theirs", RefKind.TAG, base.snapshots[0].snapshot_id)
+    workspace.app.runtime.catalogs["lake"].commit(base, SetRefs((tag,)))
+
+    def otherwise(commit_: Any, base: Any, change: Any) -> Any:
+        main, tag = change.refs
+        made = {"the": (main,), "main": (replace(main, snapshot_id=base.snapshots[0].snapshot_id), tag)}
+        lost = frozenset({"theirs"} if "lost" in wrong else ())
+        return commit_(base, SetRefs(made.get(wrong.split(maxsplit=1)[0], change.refs), lost))
+
+    hooked(monkeypatch, workspace, otherwise)
+    told = {"the": "tag icewright-before-.* is not as it was set", "another": "ref theirs changed"}
+    what = told.get(wrong.split(maxsplit=1)[0], "branch main is not as it was set")
+    with pytest.raises(InvariantViolated, match=rf"the restore went wrong: {what}; the table is paused"):
+        go(workspace, str(base.snapshots[1].snapshot_id))
+    (row,) = workspace.app.runtime.store.tables.list()
+    assert "the restore went wrong" in str(row.paused)
+
+
+def test_commits_that_never_land_are_given_up(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight times another writer is first."""
+    workspace.table(hours=AGES)
+    tried: list[Any] = []
+
+    def conflicts(_: Any, __: Any, change: Any) -> Any:
+        tried.append(change)
+        assert len(tried) < 9
+        raise CommitConflict("a writer was first")
+
+    hooked(monkeypatch, workspace, conflicts)
+    with pytest.raises(CommitConflict, match="a writer was first"):
+        go(workspace, str(workspace.metadata().snapshots[0].snapshot_id))
+    assert len(tried) == 8
+
+
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_writer_right_after_it_goes_on(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, *, lost: bool) -> None:
     """A commit on top of the restored state is no fault of the restore, also where its own reply was lost."""
@@ -246,21 +299,33 @@ def test_a_writer_right_after_it_goes_on(workspace: Workspace, monkeypatch: pyte
     assert len(after.refs) == 2
 
 
-def test_a_tag_in_between_does_not_stop_it(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("theirs", ["a tag", "a tag less", "a column"])
+def test_what_leaves_main_alone_does_not_stop_it(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, theirs: str
+) -> None:
     """Another commit that leaves main as it is makes the first attempt conflict, and the second lands on it."""
     workspace.table(hours=AGES)
+    base = workspace.metadata()
+    old = SnapshotRef("old", RefKind.TAG, base.snapshots[1].snapshot_id)
+    workspace.app.runtime.catalogs["lake"].commit(base, SetRefs((old,)))
     target, seen = workspace.metadata().snapshots[0].snapshot_id, list[Any]()
 
     def overtaken(commit_: Any, base: Any, change: Any) -> Any:
         if not seen:
-            tag = change.refs[1].__class__("theirs", change.refs[1].kind, target)
-            seen.append(commit_(base, SetRefs((tag,))))
+            seen.append(change)
+            match theirs:
+                case "a tag":
+                    commit_(base, SetRefs((replace(old, name="theirs"),)))
+                case "a tag less":
+                    commit_(base, SetRefs((), frozenset({"old"})))
+                case _:
+                    iceberg(workspace).update_schema().add_column("note", StringType()).commit()
         return commit_(base, change)
 
     hooked(monkeypatch, workspace, overtaken)
     go(workspace, str(target))
     after = workspace.metadata()
-    assert (after.current_snapshot_id, len(after.refs)) == (target, 3)
+    assert (after.current_snapshot_id, len(after.refs)) == (target, {"a tag": 4, "a tag less": 2}.get(theirs, 3))
 
 
 @pytest.mark.parametrize("theirs", ["a tag of the name", "the tag itself", "main"])
