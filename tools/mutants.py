@@ -99,7 +99,10 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     ),
     f"{_SERVICE}/other_formats.py": ("tests/cases/test_other_formats.py",),
     f"{_SERVICE}/replied.py": ("tests/adapters/test_replied.py",),
-    "flow/restore.py": ("tests/cases/test_restore.py",),
+    "flow/restore.py": (
+        *("tests/cases/test_restore.py", "tests/cases/test_recovery_points.py"),
+        "tests/web/test_recovery.py",
+    ),
     "flow/undo.py": (
         "tests/cases/test_undo.py",
         "tests/cases/test_undo_races.py",

@@ -41,7 +41,7 @@ def orphans(paths: Sequence[str], reached: Iterable[str], root: str = "file:///w
     with closing(LocationListing(metadata([1]), NOW - timedelta(days=3), str)) as listing:
         for start in range(0, len(paths), 3):
             part = paths[start : start + 3]
-            listing.add(root, listed(part, [1] * len(part), [OLD] * len(part)))
+            listing.add(root, listed(part, list(range(start, start + len(part))), [OLD] * len(part)))
         named = PathHashes.of([pl.DataFrame({"path": list(reached)}, schema={"path": pl.String})], str)
         found = [path for chunk in listing.orphans(named) for path in chunk["path"]]
         assert listing.files == len(set(map(key, paths)))
@@ -76,6 +76,64 @@ def test_what_a_store_lists_twice(again: int) -> None:
     paths = [f"file:///w/t/data/{n}.parquet" for n in range(8)]
     twice = [path for i in range(0, 8, again) for path in (*paths[i : i + again], *paths[i : i + again])]
     assert orphans(twice, paths[::2]) == paths[1::2]
+
+
+def test_folders_above_a_table_hide_nothing() -> None:
+    """Whatever their names are, and whether the place is told with a slash at its end or not."""
+    for root in ("file:///_delta_log/_TAX", "file:///_delta_log/_TAX/"):
+        place = root.rstrip("/")
+        assert orphans([f"{place}/a", f"{place}/_b/c"], [], root) == [f"{place}/a"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("_delta_log/0.json", ".hoodie/x", "x/_hudi/y", "_versions/1", "_spark_metadata/0", "x.lance/1"),
+        *("snapshot/LATEST", "snapshot/snapshot-1", "ducklake-1.parquet"),
+    ],
+)
+def test_a_dataset_of_another_format_in_the_place_ends_the_listing(name: str) -> None:
+    """Its files are no orphans, whatever the table says."""
+    with pytest.raises(Refused, match=rf"file:///w/t/{name} belongs to a dataset of another format .*\[other_format\]"):
+        orphans(["file:///w/t/x", f"file:///w/t/{name}"], [])
+
+
+def test_what_links_lead_to_is_no_orphan() -> None:
+    """Who opens the link reads the file; links come without a time, in any batch of the listing."""
+    links = {f"file:///w/t/{name}": f"file:///w/t/data/{name}/" for name in ("TAX", "b")}
+    files = [*links.values(), "file:///w/t/data/c"]
+    with closing(LocationListing(metadata([1]), NOW, lambda path: links.get(path, path))) as listing:
+        listing.add("file:///w/t", listed([path.rstrip("/") for path in files], [1] * 3, [OLD] * 3))
+        for link in links:
+            listing.add("file:///w/t", listed([link], [1], [None]))
+        assert [path for chunk in listing.orphans(PathHashes()) for path in chunk["path"]] == files[2:]
+
+
+def test_metadata_files_that_the_table_does_not_reach() -> None:
+    """Of all batches, each with the time when it was written."""
+    names = ["1.metadata.json", "2.metadata.json.gz", "3.metadata.json", "4.metadata.json", "5.json"]
+    paths = [f"s3://b/t/{name}" for name in names]
+    with closing(LocationListing(metadata([1]), NOW, str)) as listing:
+        assert listing.unreferenced_metadata(PathHashes()) == []
+        for part in (paths[:3], paths[3:]):
+            listing.add("s3://b/t", listed(part, [1] * len(part), [OLD] * len(part)))
+        reached = PathHashes.of([pl.DataFrame({"path": paths[2:3]})], str)
+        found = [(one.path, one.modified) for one in listing.unreferenced_metadata(reached)]
+        assert found == [(path, NOW - timedelta(days=9)) for path in (*paths[:2], paths[3])]
+
+
+def test_parts_of_what_is_reached_are_joined() -> None:
+    """Each path keeps its prefix, and takes ten bytes; a part, or a chunk of one, may have none."""
+    chunks = [
+        pl.DataFrame({"path": paths}, schema={"path": pl.String})
+        for paths in ([], ["s3://b/x", "gs://c/x"], ["s3a://b/y", "gs://c/z"])
+    ]
+    parts = [PathHashes.of([chunk], str) for chunk in chunks]
+    for named in (PathHashes.of(chunks, str), PathHashes.joined(parts)):
+        assert sorted(named.prefixes) == ["gs://c", "s3://b", "s3a://b"]
+        assert [named.prefixes[code] for code in named.frame()["code"]] == ["s3://b", "gs://c", "s3a://b", "gs://c"]
+        assert named.frame()["hash"].to_list() == [value for part in parts for value in part.frame()["hash"]]
+    assert PathHashes().frame().schema == named.frame().schema == {"hash": pl.UInt64, "code": pl.UInt16}
 
 
 def test_nothing_listed_nothing_reached() -> None:
@@ -138,7 +196,8 @@ def test_what_a_listing_lost(scheme: str, by_store: bool, there: dict[str, float
             with pytest.raises(Refused, match=rf"{base}/{lost} is there, and the listing .* \[incomplete_listing\]"):
                 names()
         assert set(bucket.asked) == ({f"{root}/Lost"} if by_store and scheme == "s3" else set())
-        assert listing.names_not_listed(PathHashes.of([reached[:1]], str), list, files).is_empty()
+        none = listing.names_not_listed(PathHashes.of([reached[:1]], str), list, files)
+        assert module.namesakes(reached, none)[1].equals(reached)
 
 
 @dataclass
@@ -153,8 +212,8 @@ class Folders:
         found = self.folders.get(folder, FolderMissing(folder))
         if isinstance(found, IcewrightError):
             raise found
-        times = [None if at is None else int(at.timestamp() * 1_000_000) for at in found.values()]
-        yield listed([f"{folder}/{name}" for name in found], [1] * len(found), times)
+        for name, at in found.items():
+            yield listed([f"{folder}/{name}"], [1], [None if at is None else int(at.timestamp() * 1_000_000)])
 
     def stat(self, paths: Sequence[str], _: int) -> Mapping[str, FileStat | None]:
         """Return that there is none of them."""
@@ -174,7 +233,7 @@ class Folders:
 
 CURRENT, LEFT, NEXT = f"{LOCATION}/metadata", "s3://lake/left", "s3://lake/next"
 VERSIONS: Mapping[str, datetime | None] = {
-    "00006-c.metadata.json": NOW,  # the current version
+    "00008-c.metadata.json": NOW,  # the current version
     "00005-b.metadata.json": NOW - timedelta(hours=5),  # the oldest that the log names
     "00004-a.metadata.json": NOW - timedelta(hours=6),
     "00007-x.metadata.json": NOW - timedelta(hours=9),
@@ -183,17 +242,18 @@ VERSIONS: Mapping[str, datetime | None] = {
     "00003-y.metadata.json": NOW - timedelta(hours=9),  # two of a number: perhaps a fork
     "00002-x.metadata.json": NOW - timedelta(hours=5),
     "00001-x.metadata.json": None,
-    "v2.metadata.json": NOW - timedelta(hours=9),
+    "v3.metadata.json": NOW - timedelta(hours=9),
     "x.metadata.json": NOW - timedelta(hours=9),
     "00009-x.json": NOW,
 }
-LOOKED_AT = {"00007-x", "00005-x", "00003-x", "00003-y", "00002-x", "v2", "00001-x", "x"}
+LOOKED_AT = {"00007-x", "00005-x", "00003-x", "00003-y", "00002-x", "v3", "00001-x", "x"}
 
 
 def test_which_metadata_files_may_be_somebodys() -> None:
     """Those that the log does not name and that are not older than it; where two share a number, it may have forked."""
     own = metadata(
-        metadata_location=f"{CURRENT}/00006-c.metadata.json", metadata_log=(f"{CURRENT}/00005-b.metadata.json",)
+        metadata_location=f"{CURRENT}/00008-c.metadata.json",
+        metadata_log=(f"{CURRENT}/00005-b.metadata.json", "00007-name-alone.metadata.json"),
     )
     former = ["s3://lake/former/00001-f.metadata.json", own.metadata_location]
 
@@ -201,7 +261,9 @@ def test_which_metadata_files_may_be_somebodys() -> None:
         found = module.unreferenced_metadata_beside(cast("Any", Folders(folders)), own, **how)
         return {one.path.rpartition("/")[2].removesuffix(".metadata.json") for one in found}
 
-    assert beside({CURRENT: VERSIONS}) == LOOKED_AT
+    assert beside({CURRENT: VERSIONS, "": AccessDenied("all disks")}) == LOOKED_AT
+    without_oldest = {name: at for name, at in VERSIONS.items() if not name.startswith("00005-b")}
+    assert beside({CURRENT: without_oldest}) == LOOKED_AT - {"00002-x"}  # its time is known no more
     assert beside({CURRENT: VERSIONS}, former_versions=former) == {*LOOKED_AT, "00001-f"}
     assert beside({CURRENT: VERSIONS}, scanned=[LOCATION]) == set()
     in_left = {"00008-l.metadata.json": NOW}
@@ -210,6 +272,9 @@ def test_which_metadata_files_may_be_somebodys() -> None:
         assert beside({CURRENT: VERSIONS, LEFT: error}, former_folders=[LEFT]) == LOOKED_AT
         with pytest.raises(type(error)):
             beside({CURRENT: error})
+    new, own = own, replace(own, metadata_log=())
+    assert beside({CURRENT: VERSIONS}) == {"00005-b", *LOOKED_AT} - {"00002-x", "00007-x"}
+    own = new
     own = replace(own, properties={"write.metadata.path": NEXT})
     assert beside({CURRENT: VERSIONS}) == LOOKED_AT
     with pytest.raises(AccessDenied):
@@ -231,7 +296,8 @@ def test_whether_a_version_of_a_table_is_left(content: bytes | IcewrightError, *
     """Its last known file counts as one as long as it may be; another beside it only if it is."""
     last, more = (f"{CURRENT}/{name}.metadata.json" for name in ("00006-c", "00007-x"))
     own = metadata(metadata_location=last)
-    files: Any = Folders({CURRENT: {"00006-c.metadata.json": NOW, "00007-x.metadata.json": NOW}}, {more: content})
+    beside = dict.fromkeys(["00006-c.metadata.json", "00007-x.metadata.json", "snap-1.avro"], NOW)
+    files: Any = Folders({CURRENT: beside}, {more: content})
     assert module.is_version(files, more, "own") == is_one
     if isinstance(content, bytes):
         assert module.has_versions(files, last, "own", own) == (b'"own"' in content)

@@ -82,11 +82,10 @@ class PathHashes:
         """Return the union of the parts."""
         union = PathHashes()
         for part in parts:
-            new_prefixes = [prefix for prefix in part.prefixes if prefix not in union.prefixes]
-            union.prefixes += new_prefixes
+            union.prefixes = list(dict.fromkeys([*union.prefixes, *part.prefixes]))
             codes = {old: union.prefixes.index(prefix) for old, prefix in enumerate(part.prefixes)}
             union.hashes += part.hashes
-            union.codes += [c.replace_strict(codes, return_dtype=pl.UInt16) for c in part.codes if codes]
+            union.codes += [c.replace_strict(codes, return_dtype=pl.UInt16) for c in part.codes]
         return union
 
     def add(self, frame: pl.DataFrame) -> None:
@@ -94,18 +93,15 @@ class PathHashes:
         if frame.is_empty():  # of which polars makes no numbers
             return
         prefix = frame["path"].str.extract(_PREFIX)
-        for value in prefix.unique(maintain_order=True):
-            if value not in self.prefixes:
-                self.prefixes.append(value)
+        self.prefixes = list(dict.fromkeys([*self.prefixes, *prefix.unique()]))
         codes = {name: number for number, name in enumerate(self.prefixes)}
         self.hashes.append(frame["hash"])
         self.codes.append(prefix.replace_strict(codes, return_dtype=pl.UInt16))
 
     def frame(self) -> pl.DataFrame:
         """Return a frame of `hash` (of the path) and `code` (number of its prefix)."""
-        if not self.hashes:
-            return pl.DataFrame(schema={"hash": pl.UInt64, "code": pl.UInt16})
-        return pl.DataFrame({"hash": pl.concat(self.hashes), "code": pl.concat(self.codes)})
+        hashes, codes = [pl.Series(dtype=pl.UInt64), *self.hashes], [pl.Series(dtype=pl.UInt16), *self.codes]
+        return pl.DataFrame({"hash": pl.concat(hashes), "code": pl.concat(codes)})
 
 
 @dataclass
@@ -115,7 +111,6 @@ class LocationListing:
     metadata: TableMetadata
     older_than: datetime
     canonical: Canonical
-    files: int = 0
     roots: list[str] = field(default_factory=list)  # that are listed
     missing: list[str] = field(default_factory=list)  # roots that do not exist
     _named: PathHashes = field(default_factory=PathHashes)
@@ -124,6 +119,11 @@ class LocationListing:
     _metadata_files: list[pl.DataFrame] = field(default_factory=list)  # with when they were written
     _spool: IO[bytes] = field(default_factory=lambda: tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - `close`
     _writer: pa.ipc.RecordBatchStreamWriter | None = None
+
+    @property
+    def files(self) -> int:
+        """Return how many files are listed; one that the store has listed twice counts once."""
+        return self._named.frame()["hash"].n_unique()
 
     def add_all(self, root: str, batches: Iterable[pa.RecordBatch]) -> None:
         """Add all files below `root`, which need not exist: data and metadata may have folders of their own."""
@@ -137,8 +137,6 @@ class LocationListing:
     def add(self, root: str, batch: pa.RecordBatch) -> None:
         """Add files below `root`. Raises `Refused` when one of them belongs to another format's dataset."""
         frame = pl.DataFrame(pl.from_arrow(batch))
-        if frame.is_empty():
-            return
         relative = frame["path"].str.strip_prefix(root.rstrip("/") + "/")
         if (other := frame["path"].filter(relative.str.contains(_FOREIGN_DATASETS))).len():
             raise Refused(
@@ -146,12 +144,11 @@ class LocationListing:
                 "other_format",
             )
         frame = hashed(frame, self.canonical)
-        self.files += frame.height
         self._named.add(frame)
         named = frame.filter(pl.col("path").str.contains(_METADATA_FILE))
-        self._metadata_files += [named.select("path", "modified", "hash")] if named.height else []
+        self._metadata_files.append(named.select("path", "modified", "hash"))
         undated = frame.filter(pl.col("modified").is_null())["path"]
-        self._linked += [target.rstrip("/") for path in undated if (target := self.canonical(path)) != path]
+        self._linked += [self.canonical(path).rstrip("/") for path in undated]
         old = pl.col("modified").is_between(_NO_TIME, self.older_than, closed="none")
         self._keep(frame.filter(old & ~_hidden(relative, self.metadata)).select(*ORPHAN, "hash"))
 
@@ -169,7 +166,7 @@ class LocationListing:
         """Return pairs of different prefixes under which one path is listed and is reached by the table."""
         if all(same(one, other) for one in self._named.prefixes for other in reached.prefixes):
             return []
-        both = self._named.frame().join(reached.frame(), on="hash", how="inner").select("code", "code_right").unique()
+        both = self._named.frame().join(reached.frame(), on="hash").select("code", "code_right").unique()
         met = [(self._named.prefixes[one], reached.prefixes[other]) for one, other in both.rows()]
         return [pair for pair in met if not same(*pair)]
 
@@ -197,7 +194,7 @@ class LocationListing:
         for chunk in read():
             unlisted = hashed(chunk.select("path"), self.canonical).join(listed, on="hash", how="anti")
             names.append(unlisted.select(file_name()))
-            if files is not None and places:
+            if files is not None:
                 require_whole(files, self.metadata, _within(places, unlisted["path"])["path"], self.older_than)
         return pl.concat(names).to_series().unique()
 
@@ -208,20 +205,17 @@ class LocationListing:
         """
         if self._writer is None:
             return
-        listed = pl.concat(self._named.hashes)
-        repeated = self.files - listed.n_unique()
-        self.files -= repeated
+        repeated = self.files < self._named.frame().height
         linked = hashed(pl.DataFrame({"path": self._linked}, schema={"path": pl.String}), self.canonical)
         orphans = pl.DataFrame({"hash": pl.concat(self._old)}).join(reached.frame(), on="hash", how="anti")
         orphans = orphans.join(linked, on="hash", how="anti")
         self._writer.close()
-        self._writer = None
         self._spool.seek(0)
         with pa.ipc.open_stream(self._spool) as reader:
             for batch in reader:
                 matching = pl.DataFrame(pl.from_arrow(batch)).join(orphans, on="hash", how="semi")
                 if repeated:
-                    matching = matching.unique("hash", maintain_order=True)
+                    matching = matching.filter(pl.col("hash").is_first_distinct())
                     orphans = orphans.join(matching, on="hash", how="anti")
                 yield matching.select(*ORPHAN)
 
@@ -232,8 +226,6 @@ class LocationListing:
 
 def namesakes(files: pl.DataFrame, names: pl.Series) -> tuple[Mapping[str, str], pl.DataFrame]:
     """Return by path why files stay that bear one of the names, and the other files."""
-    if names.is_empty():
-        return {}, files
     bears = files.select(file_name().is_in(names.implode())).to_series()
     return dict.fromkeys(files.filter(bears)["path"], _ALIAS), files.filter(~bears)
 
