@@ -377,6 +377,18 @@ def test_a_page_follows_again_after_a_restart(site: Site, desk: Opener) -> None:
     expect(page.locator("[data-live-state]")).to_have_text("live")
 
 
+def test_a_page_says_that_its_login_has_ended(site: Site, desk: Opener) -> None:
+    """At its foot, in place of asking again for ever."""
+    page = desk(site.closed).page
+    page.clock.install()
+    page.route("**/live/**", lambda route: route.fulfill(status=401))
+    log_in(page, site.token("viewer"), "/queue")
+    expect(page.locator("[data-live-state]")).to_contain_text("reconnecting")
+    page.context.clear_cookies()
+    page.clock.run_for(5_000)
+    expect(page.locator("[data-live-state]")).to_contain_text("your login has ended, load the page again")
+
+
 def test_ages_go_by_the_clock_of_the_service(site: Site, desk: Opener) -> None:
     """A browser whose clock is wrong would take what has ended for what is to come."""
     page = desk(site.local).page

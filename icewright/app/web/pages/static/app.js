@@ -85,13 +85,19 @@ for (const part of document.querySelectorAll("[data-live]")) {
       replaced(part, event.data);
     });
     source.addEventListener("end", () => { ended = true; close(); say(""); });
-    source.addEventListener("error", () => {
+    source.addEventListener("error", async () => {
       if (ended) return;
       since ??= new Date(Date.now() - SKEW).toISOString().slice(11, 19);
       say(`not live since ${since}: reconnecting`);
       if (source.readyState !== EventSource.CLOSED) return;  // the browser tries again by itself
-      again = setTimeout(follow, wait);  // what answered was no stream, such as a proxy while the service restarts
+      // what answered was no stream, such as a proxy while the service restarts, or the service to whom it does not know
+      again = setTimeout(follow, wait);
       wait = Math.min(2 * wait, LONGEST_WAIT);
+      const asked = { method: "HEAD", redirect: "manual", headers: { accept: "text/html" } };
+      const page = await fetch(location.href, asked).catch(() => undefined);
+      if (page?.type !== "opaqueredirect") return;
+      close();
+      say(`not live since ${since}: your login has ended, load the page again`);
     });
   };
   follow();
