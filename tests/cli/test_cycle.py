@@ -113,7 +113,16 @@ def test_commands_say_on_a_terminal_which_catalogs_they_wait_for(workspace: Work
         yield
 
     workspace.monkeypatch.setattr(output, "waiting_for", waiting)
-    for command in ("tables", "plan", "cycle --dry-run", "run lake.a.b", "health lake.a.b", "config explain lake.a.b"):
+    asking = (
+        "tables",
+        "plan",
+        "cycle --dry-run",
+        "check",
+        "run lake.a.b",
+        "health lake.a.b",
+        "config explain lake.a.b",
+    )
+    for command in asking:
         workspace(*command.split())
         assert waited == ["lake"], command
         waited.clear()

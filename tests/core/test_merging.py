@@ -391,7 +391,7 @@ def test_expiry_goes_in_batches() -> None:
     hourly = facts(of=metadata([170, 169, *range(167, 0, -1)]))
     found = verdict(Operation.EXPIRE_SNAPSHOTS, hourly, Knobs(), {}, NOW)
     assert isinstance(found, NotDue)
-    assert "wait for more" in found.reason
+    assert "waits for more" in found.reason
     assert found.revisit == NOW + timedelta(hours=22)
     assert isinstance(verdict(Operation.EXPIRE_SNAPSHOTS, hourly, Knobs(), {}, NOW + timedelta(hours=22)), Due)
     assert isinstance(verdict(Operation.EXPIRE_SNAPSHOTS, hourly, Knobs(), {}, NOW, manual=True), Due)

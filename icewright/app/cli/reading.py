@@ -190,7 +190,8 @@ def check(
             refs = []
             for catalog in select_catalogs(opened, name):
                 try:
-                    refs += [pointer.ref for pointer in runtime.catalogs[catalog].pointers()]
+                    with output.waiting_for([catalog]):
+                        refs += [pointer.ref for pointer in runtime.catalogs[catalog].pointers()]
                 except CatalogUnavailable as error:  # hides no fault in another
                     errors.append(str(error))
         documents = [_check_table(runtime, ref, level) for ref in sorted(refs)]

@@ -198,7 +198,8 @@ def _tables_of(opened: Application, namespace: str) -> list[TableRef]:
     """Return the tables of a namespace and of those below it. Raises `UsageError` when there is none."""
     catalog, *names = split_name(namespace) or ("",)
     (name,) = select_catalogs(opened, catalog)
-    listed = (pointer.ref for pointer in opened.runtime.catalogs[name].pointers())
+    with output.waiting_for([name]):
+        listed = [pointer.ref for pointer in opened.runtime.catalogs[name].pointers()]
     refs = sorted(ref for ref in listed if ref.namespace[: len(names)] == tuple(names))
     if not names or not refs:
         raise UsageError(f"--namespace {namespace}: there are no tables; write it as CATALOG.NAMESPACE")

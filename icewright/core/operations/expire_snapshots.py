@@ -192,7 +192,7 @@ def _postponed(
     latest = oldest + timedelta(hours=knobs[RETENTION]) + _LONGEST_WAIT
     if now >= latest:
         return None
-    waits = f"{count} of {total} snapshots have expired: they wait for more until {latest:%Y-%m-%d %H:%M} UTC"
+    waits = f"only {count} of {total} snapshots would go: expiry waits for more until {latest:%Y-%m-%d %H:%M} UTC"
     return NotDue(waits, latest, warnings, warnings)
 
 
