@@ -67,7 +67,7 @@ function replaced(part, html) {
   if (focus) part.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
 }
 
-const FIRST_WAIT = 2000, LONGEST_WAIT = 300000;  // milliseconds
+const FIRST_WAIT = 2000, LONGEST_WAIT = 30000;  // milliseconds
 
 for (const part of document.querySelectorAll("[data-live]")) {
   const state = document.querySelector("[data-live-state]");
