@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
+import threading
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import replace
@@ -21,6 +23,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType, StructType, UUIDType
 
+from icewright.adapters.engines.service import row_search
 from icewright.adapters.engines.service.row_search import RowSearch, Waiting
 from icewright.core.cadence import Cadence
 from icewright.core.copying import MARKER
@@ -84,6 +87,24 @@ def plant(workspace: Workspace) -> dict[str, Path]:
     shutil.copy(planted["masked"], planted["orphan"])
     os.utime(planted["orphan"], (now.timestamp() - 360_000,) * 2)
     return planted
+
+
+def test_files_with_matching_rows_are_read_again_at_once(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To tell what of them main shows, which takes as long for each where storage is far."""
+    craft = workspace.craft()
+    for ago in (3, 2, 1):
+        craft.commit(workspace.clock.now() - timedelta(hours=ago), [craft.data({"id": [ago], "part": ["ann"]})])
+    workspace.publish(craft)
+    live, begun, together = row_search._Round._live, itertools.count(1), threading.Event()
+
+    def meeting(one_round: Any, one: Any) -> int:
+        if next(begun) > 1:
+            together.set()
+        assert together.wait(20)
+        return live(one_round, one)
+
+    monkeypatch.setattr(row_search._Round, "_live", meeting)
+    assert [one.live_rows for one in find(workspace).found] == [1, 1, 1]
 
 
 def test_rows_are_found_in_every_place_that_keeps_them(workspace: Workspace) -> None:

@@ -103,7 +103,6 @@ class _Round:
         metadata, files = self.metadata, self.search.files
         named = self._named
         known = {name for chunk in reached(files, metadata) for name in with_key(chunk, files.canonical)["key"]}
-        found_rows = []
         with WorkerThreads(_CONCURRENCY) as pool:
             owned = list(pool.map(self._read_entry, (ones[0] for ones in named.values())))
             planned = {name: path for name, path in self._with_keys(self.waiting.paths) if name not in known}
@@ -112,9 +111,8 @@ class _Round:
             orphans = [path for name, path in self._with_keys(lost) if name not in known | planned.keys()]
             others = [*waiting, *orphans]
             rows = list(pool.map(self._read_file, others))
-        for (path, entries), matching in zip(named.items(), owned, strict=True):
-            if matching:
-                found_rows.append(self._found(path, entries, matching))
+            matching_files = [(*one, matching) for one, matching in zip(named.items(), owned, strict=True) if matching]
+            found_rows = list(pool.map(lambda one: self._found(*one), matching_files))  # reads those of main again
         found_rows += self._manifests_with_bounds()
         for path, matching in zip(others, rows, strict=True):
             if matching:
