@@ -9,7 +9,7 @@ from typing import Any
 from icewright.core.ancestry import ancestors
 from icewright.core.branches import on_branch
 from icewright.core.steps import ExpireSnapshots
-from icewright.core.table import Snapshot, TableFacts, TableMetadata
+from icewright.core.table import RefKind, Snapshot, SnapshotRef, TableFacts, TableMetadata
 from icewright.core.writer_state import stated_number, summary_number
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -59,7 +59,10 @@ def expiry_violations(
 
 
 def restored_as_it_was(after: TableMetadata, snapshots: Iterable[Snapshot], refs: Mapping[str, int]) -> list[str]:
-    """Return violations of an undo: each snapshot and each ref that it restores is as it was."""
+    """Return violations of an undo: each snapshot and each ref that it restores is as it was.
+
+    A branch may lead on from there: its writer came right after.
+    """
     broken = []
     for before in snapshots:
         now = after.by_id.get(before.snapshot_id)
@@ -71,9 +74,14 @@ def restored_as_it_was(after: TableMetadata, snapshots: Iterable[Snapshot], refs
         if any(before.summary.get(key) != value for key, value in now.summary.items()):
             changed.append("summary")
         broken += [f"the {name} of snapshot {before.snapshot_id} is another one" for name in changed]
-    refs_after = {ref.name: ref.snapshot_id for ref in after.refs}
-    lost = (f"ref {name} does not lead to snapshot {led}" for name, led in refs.items() if refs_after.get(name) != led)
+    returned = {ref.name for ref in after.refs if ref.name in refs and _leads_on_from(after, ref, refs[ref.name])}
+    lost = (f"ref {name} does not lead to snapshot {led}" for name, led in refs.items() if name not in returned)
     return [*broken, *lost]
+
+
+def _leads_on_from(metadata: TableMetadata, ref: SnapshotRef, snapshot_id: int) -> bool:
+    line = (ancestor.snapshot_id for ancestor in ancestors(metadata, ref.snapshot_id))
+    return ref.snapshot_id == snapshot_id or (ref.kind is RefKind.BRANCH and snapshot_id in line)
 
 
 def ref_violations(before: TableMetadata, after: TableMetadata, moved: Iterable[str]) -> list[str]:

@@ -284,9 +284,11 @@ def test_what_returned_as_it_was() -> None:
 
 
 def test_a_ref_that_did_not_return() -> None:
-    """Whether it is missing or leads elsewhere, it is named."""
-    after = metadata([40, 30, 20], refs=[TAG, OLD])
-    assert restored_as_it_was(after, [], {"gone": 1, "v1": 2, "old": 3}) == [
+    """Whether it is missing or leads elsewhere, it is named; a branch may lead on, as its writer came right after."""
+    after = metadata([40, 30, 20], refs=[TAG, OLD, SnapshotRef("audit", RefKind.BRANCH, 3)])
+    assert restored_as_it_was(after, [], {"gone": 1, "v1": 1, "old": 3, "audit": 2}) == [
         "ref gone does not lead to snapshot 1",
+        "ref v1 does not lead to snapshot 1",
         "ref old does not lead to snapshot 3",
     ]
+    assert restored_as_it_was(after, [], {"audit": 4}) == ["ref audit does not lead to snapshot 4"]
