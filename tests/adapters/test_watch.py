@@ -132,6 +132,9 @@ def test_an_application_that_dies_ends_no_polling() -> None:
     [
         ("S3Exception: Please reduce your request rate. (Service: S3, Status Code: 503)", FaultOwner.STORAGE),
         ("AmazonS3Exception: gone (Error Code: ExpiredToken; Request ID: 1)", FaultOwner.STORAGE),
+        ("s3://b/x: AWS Error UNKNOWN (HTTP status 503) during HeadObject operation: No response", FaultOwner.STORAGE),
+        ("s3://b/x: AWS Error NETWORK_CONNECTION during GetObject operation: curlCode: 7", FaultOwner.STORAGE),
+        ("s3://b/x: AWS Error ACCESS_DENIED during HeadObject operation: No response", FaultOwner.ICEWRIGHT),
         ("CommitFailedException: after SlowDown", FaultOwner.TABLE),
         (
             "org.apache.iceberg.exceptions.RESTException: Error occurred while processing GET request",

@@ -18,8 +18,9 @@ _CONFLICTS = ("CommitFailedException", "ValidationException", "conflicting files
 _UNREADABLE_SPEC = re.compile(
     r"ValidationException: (?:Cannot partition by|Cannot find source column|Invalid source type)"
 )
-_STORE_REFUSES = re.compile(  # by the SDK's error, or by the code in the store's own
+_STORE_REFUSES = re.compile(  # by the SDK's error, by the code in the store's own, or by Arrow's, whatever it is called
     r"Service: S3, Status Code: 5\d\d|\b(?:SlowDown|ExpiredToken|InvalidAccessKeyId|RequestTimeTooSkewed)\b"
+    r"|\bAWS Error (?!ACCESS_DENIED)[A-Z]"
 )
 _CATALOG_FAILS = re.compile(  # of a REST server, a database and a metastore
     r"\biceberg\.(?:exceptions\.(?:RESTException|Service\w+Exception|NotAuthorizedException)|jdbc\.UncheckedSQL\w+"
