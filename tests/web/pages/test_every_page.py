@@ -65,6 +65,7 @@ def paths(site: Site, *, states: bool) -> list[str]:
 
 def faults(desk: Desk, *rules: str) -> list[str]:
     """What axe-core says of the page: by some rules, or by all."""
+    desk.page.wait_for_load_state()  # with the style sheet, which sizes depend on
     desk.page.evaluate(AXE)
     asked = {"runOnly": list(rules) or TAGS, "resultTypes": ["violations"]}
     found: list[Any] = desk.page.evaluate(RUN, asked)
