@@ -16,7 +16,7 @@ from icewright.ports import TableFiles
 Canonical = Callable[[str], str]  # a folder without the links that lead to it
 FILE = {"path": pl.String, "bytes": pl.Int64, "kind": pl.String}
 CONTENT_KINDS = {0: "data", 1: "position deletes", 2: "equality deletes"}
-_FEW = 500  # paths
+_FEW = 50  # paths
 # a path that names one file, whoever reads it: in an object store by its scheme and bucket, else from the root
 _IN_A_STORE, _ROOTED = r"^[A-Za-z][A-Za-z0-9+.-]*://", r"^(?:[A-Za-z][A-Za-z0-9+.-]*:)?/"
 # scheme and authority in front of a path, with any slashes that follow
