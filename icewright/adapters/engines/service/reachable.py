@@ -190,7 +190,7 @@ def with_key(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
         path = pl.concat_str(folders.replace_strict(canonical_folders), name)
     odd = path.str.contains_any(["%", "./"]) | path.str.ends_with(".") | (path.str.len_bytes() != path.str.len_chars())
     keyed = frame.with_columns(key=path.str.replace(_PREFIX, "/"), odd=odd)
-    slashes, some = keyed.select(pl.col("key").str.contains("//").any(), pl.col("odd").any()).row(0)
+    slashes, some = keyed.select(pl.col("key").str.contains("//").any(), pl.col("odd").any()).row()
     if slashes:
         keyed = keyed.with_columns(pl.col("key").str.replace_all(r"/{2,}", "/"))
     if some:  # Polars takes the interpreter for a function of Python even where no path needs it
