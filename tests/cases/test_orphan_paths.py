@@ -257,6 +257,7 @@ def test_hidden_folders(workspace: Workspace) -> None:
     workspace.plant(
         craft.folder, "_c22=x/f", "data/_c3=1/f", "data/_c2/f", "data/.c3=1/_tmp/f", "_SUCCESS", "data/.f.crc"
     )
+    workspace.plant(craft.folder, "metadata/version-hint.text")
     workspace.removes(workspace.plant(craft.folder, "data/_c2=x/.c3=1/orphan.parquet", "data/_c2=y/orphan.parquet"))
 
 

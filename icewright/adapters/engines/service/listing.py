@@ -48,6 +48,7 @@ _METADATA_FILE = r"\.metadata\.json(?:\.gz)?$"
 _STATS = 16  # concurrent requests for files that a listing lacks
 _NUMBERED = re.compile(r"v?([0-9]{1,18})[-.].*")
 _VERSION_HINT = "version-hint.text"
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 _NO_TIME = datetime(1970, 1, 1, tzinfo=UTC)  # what storage says, or something before it, that knows no time of a file
 # what marks a dataset of another format, whose files are never orphans: folders, Paimon's snapshots, DuckLake's files
 _FOREIGN_DATASETS = (
@@ -153,13 +154,10 @@ class LocationListing:
         self._keep(frame.filter(old & ~_hidden(relative, self.metadata)).select(*ORPHAN, "hash"))
 
     def _keep(self, candidates: pl.DataFrame) -> None:
-        if candidates.is_empty():
-            return
         self._old.append(candidates["hash"])
         for batch in candidates.to_arrow(compat_level=pl.CompatLevel.oldest()).to_batches():
             if self._writer is None:
-                options = pa.ipc.IpcWriteOptions(compression="lz4")
-                self._writer = pa.ipc.new_stream(self._spool, batch.schema, options=options)
+                self._writer = pa.ipc.new_stream(self._spool, batch.schema, options=_COMPRESSED)
             self._writer.write_batch(batch)
 
     def mismatches(self, reached: PathHashes, same: Callable[[str, str], bool]) -> list[tuple[str, str]]:
@@ -206,7 +204,7 @@ class LocationListing:
         if self._writer is None:
             return
         repeated = self.files < self._named.frame().height
-        linked = hashed(pl.DataFrame({"path": self._linked}, schema={"path": pl.String}), self.canonical)
+        linked = hashed(pl.DataFrame({"path": self._linked}), self.canonical)
         orphans = pl.DataFrame({"hash": pl.concat(self._old)}).join(reached.frame(), on="hash", how="anti")
         orphans = orphans.join(linked, on="hash", how="anti")
         self._writer.close()
@@ -233,12 +231,13 @@ def namesakes(files: pl.DataFrame, names: pl.Series) -> tuple[Mapping[str, str],
 def _hidden(relative: pl.Series, metadata: TableMetadata) -> pl.Series:
     """Return paths with a part that begins with `_` or `.`, unless the part is a partition whose field is named so."""
     names = {f.name for spec in metadata.specs for f in spec.fields if f.name[:1] in ("_", ".")}
-    if not names:
-        return relative.str.contains(r"(?:^|/)[_.]") | relative.str.ends_with(_VERSION_HINT)
-    own = "".join(f"(?!{re.escape(name)}=)" for name in names)
-    pattern = re.compile(rf"(?:^|/){own}[_.]")
-    hidden = [pattern.search(p) is not None or p.endswith(_VERSION_HINT) for p in relative]
-    return pl.Series(hidden, dtype=pl.Boolean)
+    if names:
+        own = "".join(f"(?!{re.escape(name)}=)" for name in names)
+        pattern = re.compile(rf"(?:^|/){own}[_.]")
+        hidden = pl.Series([pattern.search(path) is not None for path in relative])
+    else:
+        hidden = relative.str.contains(r"(?:^|/)[_.]")
+    return hidden | relative.str.ends_with(_VERSION_HINT)
 
 
 def metadata_files(listed: pl.DataFrame) -> pl.DataFrame:
@@ -271,7 +270,7 @@ def _within(places: Sequence[Place], paths: Iterable[str]) -> pl.DataFrame:
     for path in paths:
         by_folder.setdefault(path.rpartition("/")[0], []).append(path)
     inside = (own for folder, own in by_folder.items() if any(_SPELLING.place(folder).within(one) for one in places))
-    return pl.DataFrame({"path": [path for own in inside for path in own]}, schema={"path": pl.String})
+    return pl.DataFrame({"path": [path for own in inside for path in own]})
 
 
 def _noting_versions(batches: Iterable[pa.RecordBatch], written: dict[str, datetime | None]) -> Iterator[pl.DataFrame]:
