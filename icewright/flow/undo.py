@@ -120,18 +120,19 @@ def release_abandoned_undos(runtime: Runtime) -> tuple[list[str], list[str]]:
     """
     done: list[str] = []
     waiting: list[str] = []
-    for job_id in runtime.store.ledger.unfinished_undos():
-        job = runtime.store.jobs.get(job_id)
-        if job is None or job.ref.catalog not in runtime.catalogs:
-            continue
-        row = runtime.store.tables.get(job.ref)
-        if row is not None and row.job_id:  # by the undo itself, or by a job that ends first
-            continue
+    jobs = (runtime.store.jobs.get(job_id) for job_id in runtime.store.ledger.unfinished_undos())
+    for job in (job for job in jobs if job is not None and _is_abandoned(runtime, job)):
         try:
             done.append(_released(runtime, under_current_name(runtime, job)))
         except IcewrightError as error:  # nothing deletes the files before
-            waiting.append(f"{job.ref}: the undo of job {job_id} was interrupted and is settled later: {error}")
+            waiting.append(f"{job.ref}: the undo of job {job.job_id} was interrupted and is settled later: {error}")
     return done, waiting
+
+
+def _is_abandoned(runtime: Runtime, job: JobRow) -> bool:
+    """Return whether no job holds the table of an unfinished undo: neither the undo itself nor one that ends first."""
+    row = runtime.store.tables.get(job.ref)
+    return job.ref.catalog in runtime.catalogs and (row is None or not row.job_id)
 
 
 def _released(runtime: Runtime, job: JobRow) -> str:
