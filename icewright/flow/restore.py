@@ -126,11 +126,6 @@ def _names_restored(results: Sequence[RestoreResult]) -> Iterator[None]:
         raise
 
 
-def planned(runtime: Runtime, ref: TableRef, to: str) -> RestorePlan:
-    """Return what a restore would change, by the table as it is now."""
-    return _planned(runtime, runtime.catalog(ref).load(ref), to)
-
-
 def _planned(runtime: Runtime, metadata: TableMetadata, to: str) -> RestorePlan:
     history, now = runtime.files.history(metadata), runtime.clock.now()
     return plan_restore(metadata, history, resolve(metadata, history, to, now), now)

@@ -27,7 +27,7 @@ from icewright.core.recovery import points
 from icewright.core.runs import JobState
 from icewright.core.table import RefKind, SnapshotRef, TableMetadata
 from icewright.flow.reconcile import reconcile_interrupted
-from icewright.flow.restore import RestoreResult, restore
+from icewright.flow.restore import RestoreResult, carry_out, restore
 from icewright.ports import SetRefs
 from tests.cases.workspace import EXPIRE, NAME, SCHEMA, Workspace, ref
 
@@ -180,10 +180,14 @@ def test_no_restore_to_a_state_whose_files_are_gone(workspace: Workspace, kind: 
     to = (workspace.clock.now() - timedelta(hours=4)).isoformat()
     for dry_run in (True, False):
         with pytest.raises(
-            Refused, match=r"sales\.payments: snapshot \d+ cannot be restored: 1 of its files.*files_are_gone"
+            Refused, match=r"sales\.payments: snapshot \d+ cannot be restored: 1 of its files.*\bfiles_are_gone\b"
         ):
             go(workspace, to, NAME, OTHER, dry_run=dry_run)
     assert [workspace.metadata(name) for name in (NAME, OTHER)] == before
+    (now,) = go(workspace, str(before[1].current_snapshot_id), OTHER)
+    assert now.plan.already, "nothing is changed there, whatever is gone"
+    (done,) = go(workspace, str(before[1].snapshots[0].snapshot_id), OTHER)
+    assert done.plan.target == before[1].snapshots[0], "what other states need does not matter"
 
 
 def hooked(monkeypatch: pytest.MonkeyPatch, workspace: Workspace, hook: Any) -> None:
@@ -230,11 +234,27 @@ def test_a_writer_in_between_loses_nothing(workspace: Workspace, monkeypatch: py
 
     hooked(monkeypatch, workspace, overtaken)
     told = f"a writer has committed snapshot {base.snapshots[2].snapshot_id} since.*; restored already: lake.{OTHER}; "
-    with pytest.raises(Refused, match=told):
+    with pytest.raises(Refused, match=told) as refused:
         go(workspace, f"{base.snapshots[0].timestamp:%Y-%m-%dT%H:%M:%S}", OTHER, NAME)
+    assert refused.value.code == "overtaken"
     assert workspace.metadata().metadata_location == seen[0].metadata_location
     states = {str(job.ref): job.state for job in workspace.app.runtime.store.jobs.list()}
     assert states == {f"lake.{OTHER}": JobState.SUCCEEDED, f"lake.{NAME}": JobState.FAILED}
+
+
+def test_a_set_whose_last_table_was_overtaken_is_not_begun(workspace: Workspace) -> None:
+    """A writer who came after the plan stops the set before any table is changed."""
+    plans = []
+    for name in (NAME, OTHER):
+        workspace.table(name, hours=AGES)
+        first = workspace.metadata(name).snapshots[0].snapshot_id
+        plans += [result.plan for result in go(workspace, str(first), name, dry_run=True)]
+    commit(workspace, workspace.metadata(OTHER), 2)
+    before = [workspace.metadata(name) for name in (NAME, OTHER)]
+    with pytest.raises(Refused) as refused:
+        carry_out(workspace.app.runtime, plans)
+    assert "restored already" not in str(refused.value)
+    assert [workspace.metadata(name) for name in (NAME, OTHER)] == before
 
 
 @pytest.mark.parametrize("wrong", ["the tag is not made", "another tag is lost", "main leads elsewhere"])
