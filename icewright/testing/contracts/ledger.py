@@ -75,7 +75,7 @@ class DeletionLedgerTests(StoreSuite):
 
     def test_files_that_a_job_plans_again_are_planned_once(self, store: Store) -> None:
         """A further attempt at a commit plans what the first one did; what was settled since is planned anew."""
-        record_tables(store)
+        record_tables(store, REF, OTHER)
         job_id = start_job(store)
         files = [FileAction(path, 5, "data") for path in PATHS]
         for state in (LedgerState.FOUND, LedgerState.PLANNED):
@@ -85,6 +85,8 @@ class DeletionLedgerTests(StoreSuite):
         store.ledger.record(job_id, {PATHS[0]: LedgerState.KEPT}, NOW)
         store.ledger.plan(job_id, REF, files, LedgerState.PLANNED, NOW)
         assert Counter(file_states(store, job_id))[LedgerState.PLANNED] == 3
+        store.ledger.plan(job_id, OTHER, files[:1], LedgerState.PLANNED, NOW)
+        assert Counter(file_states(store, job_id))[LedgerState.PLANNED] == 4, "the same path for another table"
 
     def test_findings_wait_until_deleted_or_forgotten(self, store: Store) -> None:
         """An orphan that a scan found keeps its first time until any job deletes it, or it is forgotten."""
