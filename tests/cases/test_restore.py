@@ -184,10 +184,11 @@ def test_no_restore_to_a_state_whose_files_are_gone(workspace: Workspace, kind: 
         ):
             go(workspace, to, NAME, OTHER, dry_run=dry_run)
     assert [workspace.metadata(name) for name in (NAME, OTHER)] == before
-    (now,) = go(workspace, str(before[1].current_snapshot_id), OTHER)
-    assert now.plan.already, "nothing is changed there, whatever is gone"
     (done,) = go(workspace, str(before[1].snapshots[0].snapshot_id), OTHER)
     assert done.plan.target == before[1].snapshots[0], "what other states need does not matter"
+    runtime.files.delete([done.plan.target.manifest_list or ""], 1)
+    (again,) = go(workspace, str(done.plan.target.snapshot_id), OTHER)
+    assert again.plan.already, "nothing is changed, whatever is gone"
 
 
 def hooked(monkeypatch: pytest.MonkeyPatch, workspace: Workspace, hook: Any) -> None:
