@@ -8,7 +8,7 @@ again; until then `release_abandoned_undos` lets the deletions wait as before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -26,6 +26,7 @@ from icewright.core.table import TableMetadata
 from icewright.core.verify import restored_as_it_was, snapshot_of
 from icewright.core.words import count
 from icewright.flow.lease import Lease
+from icewright.flow.rules import change_rule
 from icewright.flow.runtime import Runtime
 from icewright.flow.table_job import TableJob, table_job
 from icewright.flow.undoable import (
@@ -234,9 +235,8 @@ def _disable_repeat(runtime: Runtime, job: JobRow) -> None:
     if Operation.REMOVE_ORPHANS in ledger_files(runtime, job).operations:
         settings[ORPHAN_MODE.name] = "report"
     author = f"{runtime.trigger.actor}, by the undo of job {job.job_id}"
-    while True:
-        newest = next(iter(runtime.store.rules.versions(job.ref.parts)), None)
-        before, version = (newest.settings, newest.version) if newest else ({}, 0)
-        if {**before, **settings} == dict(before):
-            return
-        runtime.store.rules.put(job.ref.parts, {**before, **settings}, author, runtime.clock.now(), version)
+
+    def with_settings(before: Mapping[str, object]) -> Mapping[str, object] | None:
+        return None if before.items() >= settings.items() else {**before, **settings}
+
+    change_rule(runtime, job.ref.parts, author, with_settings)

@@ -131,7 +131,7 @@ class _Reader:
             )
 
     def _new_rows(self, paths: Sequence[str]) -> pl.DataFrame:
-        frames = [SCHEMA.to_frame()]
+        frames = list[pl.DataFrame]()
         schema, before, waiting, waiting_bytes = b"", _NO_RECORDS, list[_Records](), 0
         for path, one in zip(paths, avro.containers(self.storage, [(path, 0) for path in paths]), strict=True):
             if one.schema != schema or waiting_bytes > _MAX_PENDING_BYTES:

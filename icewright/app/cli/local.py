@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from icewright.app import output
 from icewright.app.bootstrap import Application
 from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, removed_settings
-from icewright.app.cli.base import (
-    known_table,
-    open_application,
-    parse_knobs,
-    parse_since,
-    reconcile,
-    select_catalogs,
-)
+from icewright.app.cli.base import known_table, open_application, parse_knobs, parse_since, reconcile, select_catalogs
 from icewright.app.doctor import other_names
 from icewright.app.documents import (
     cost_in_money,
@@ -46,6 +39,7 @@ from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.queue import plan_now
 from icewright.flow.reconcile import end_interrupted, reconcile_interrupted
+from icewright.flow.rules import change_rule
 from icewright.flow.undo import give_up, undo
 from icewright.flow.undoable import ended_job
 from icewright.flow.vacuum import vacuum
@@ -234,7 +228,7 @@ class LocalBackend:
         with open_application() as app:
             match = _rule_pattern(app, scope)
             new = parse_knobs("config set", settings, app.runtime.policy().guardrails)
-            _change_rule(app, match, lambda old: {**old, **new})
+            change_rule(app.runtime, match, app.runtime.trigger.actor, lambda old: {**old, **new})
             known = app.runtime.store.tables.known()
             if Policy((PolicyRule(match, new),)).without_match(known):
                 output.note(f"{scope}: no table is known there")
@@ -249,7 +243,7 @@ class LocalBackend:
                 removed = removed_settings(scope, old, knobs)
                 return {name: value for name, value in old.items() if name not in removed}
 
-            old = _change_rule(app, match, remaining)
+            old = change_rule(app.runtime, match, app.runtime.trigger.actor, remaining)
         return removed_settings(scope, old, knobs)
 
     def undo(self, job: str, *, dry_run: bool) -> Document:
@@ -383,15 +377,3 @@ def _rule_pattern(app: Application, scope: str) -> tuple[str, ...]:
     if match and not any(character in match[0] for character in "*?"):
         select_catalogs(app, match[0])
     return match
-
-
-def _change_rule(
-    app: Application, match: tuple[str, ...], change: Callable[[Mapping[str, Any]], Mapping[str, Any]]
-) -> Mapping[str, Any]:
-    """Change the settings of a stored rule, again where others changed them meanwhile; return those before."""
-    rules, now = app.runtime.store.rules, app.runtime.clock.now()
-    while True:
-        version = next((rule.version for rule in rules.versions(match)), 0)
-        old = next((rule.settings for rule in rules.list() if rule.match == match), {})
-        if rules.put(match, change(old), app.runtime.trigger.actor, now, version) is not None:
-            return old
