@@ -50,11 +50,10 @@ def admitted(facts: TableFacts, knobs: Knobs, now: datetime) -> Sequence[Partiti
         return facts.partitions
     types = {number: (".".join(path).lower(), kind) for number, path, kind in columns(facts.metadata.schema)}
     named = Counter(name for name, _ in types.values())  # Spark's names know no case
-    specs = {spec.spec_id: spec for spec in facts.metadata.specs}
 
     def matches(partition: PartitionFacts) -> bool:
         ranges: dict[str, list[_Range]] = defaultdict(list)
-        for field, value in zip(specs[partition.spec_id].fields, partition.values, strict=True):
+        for field, value in zip(facts.metadata.spec(partition.spec_id).fields, partition.values, strict=True):
             name, kind = types.get(field.source_id, ("", None))
             if named[name] == 1 and field.transform != "void":
                 ranges[name].append(_range(field, value, kind))

@@ -99,7 +99,7 @@ def partition_key(spec: PartitionSpec, text: str) -> PartitionKey:
 def partition_name(metadata: TableMetadata, key: PartitionKey) -> str:
     """Return the partition's name for people, such as `day=2026-01-01/region=eu`."""
     spec_id, values = key
-    spec = next((s for s in metadata.specs if s.spec_id == spec_id), None)
+    spec = metadata.specs_by_id.get(spec_id)
     if spec is None:
         return f"a partition of the unknown spec {spec_id}"
     named = [f"{f.name}={'null' if v is None else v}" for f, v in zip(spec.fields, values, strict=True)]

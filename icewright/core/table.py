@@ -206,11 +206,21 @@ class TableMetadata:
             return self.snapshots[-1]  # nearly always, and no index is needed to find it
         return None if self.current_snapshot_id is None else self.by_id.get(self.current_snapshot_id)
 
+    @cached_property
+    def specs_by_id(self) -> Mapping[int, PartitionSpec]:
+        """Return the partition specs by their id."""
+        return {spec.spec_id: spec for spec in self.specs}
+
+    @cached_property
+    def global_specs(self) -> frozenset[int]:
+        """Return the ids of the unpartitioned specs, whose equality deletes apply to all partitions."""
+        return frozenset(spec.spec_id for spec in self.specs if spec.is_unpartitioned)
+
     def spec(self, spec_id: int) -> PartitionSpec:
-        """Return the partition spec of this id."""
-        if (found := next((s for s in self.specs if s.spec_id == spec_id), None)) is None:
+        """Return the partition spec of this id. Raises `LookupError` when the table has none."""
+        if (spec := self.specs_by_id.get(spec_id)) is None:
             raise LookupError(f"{self.metadata_location} has no partition spec {spec_id}")
-        return found
+        return spec
 
 
 class ManifestContent(enum.IntEnum):

@@ -78,7 +78,7 @@ def test_keys_of_deletes_and_of_data_are_read_meanwhile_each_once(tmp_path: Path
         deletes.append(LiveDelete(entry, "m", (0, b""), keys, 99, EQUALITY_DELETES, "PARQUET", False, (1,), None, 0, 0))
         size = Path(rows.removeprefix("s3:/")).stat().st_size
         data.append(LiveData(rows, (0, b""), (), 1, 1, size, True, {1: (None, None, None)}))
-    scan = PositionScan(folder.layout, opener, metadata(), deletes, frozenset(), lambda: None)
+    scan = PositionScan(folder.layout, opener, metadata(), deletes, lambda: None)
     scan.scan(data)
     assert opener.together.is_set()
     assert scan.matched == {one.path: BitMap64([0]) for one in data}

@@ -129,7 +129,7 @@ def test_a_file_that_is_added_again_is_a_conflict(tmp_path: Path) -> None:
     entry = Entry(1, 3, 3, b"", 1, b"")
     size = Path(keys).stat().st_size
     delete = LiveDelete(entry, "m", (0, b""), keys, size, EQUALITY_DELETES, "PARQUET", False, (1,), None, 0, 0)
-    scan = PositionScan(folder.layout, Opener({}), metadata(), [delete], frozenset(), lambda: None)
+    scan = PositionScan(folder.layout, Opener({}), metadata(), [delete], lambda: None)
     file = LiveData(data, (0, b""), (), 1, 2, Path(data).stat().st_size, True, {1: (None, None, None)})
     for _ in range(2):
         scan.scan([file])
@@ -149,7 +149,7 @@ def test_keys_by_a_dropped_partition_column_find_their_rows(tmp_path: Path) -> N
     base = metadata(specs=(spec,), schema={"type": "struct", "fields": [NUMBER]})
     layout = replace(folder.layout, older_fields={TEXT["id"]: TEXT})
     for value, named in (("x", {data}), ("y", set())):
-        scan = PositionScan(layout, Opener({}), base, [delete], frozenset(), lambda: None)
+        scan = PositionScan(layout, Opener({}), base, [delete], lambda: None)
         bounds = {TEXT["id"]: (None, None, None)}
         scan.scan([LiveData(data, (0, b""), (value,), 1, 1, Path(data).stat().st_size, True, bounds)])
         assert scan.matched.keys() == named

@@ -46,7 +46,7 @@ def table_facts(
     `measures` has the measures by column bounds of partitions, by spec id and partition text. Raises
     `MetadataUnreadable` when a manifest is of a partition spec that the table does not have.
     """
-    specs = {s.spec_id: s for s in metadata.specs}
+    specs = metadata.specs_by_id
     if foreign := next((m for m in manifests if m.spec_id not in specs), None):
         raise MetadataUnreadable(
             f"{metadata.ref}: {foreign.path} is of partition spec {foreign.spec_id}, which the table does not have: "
@@ -149,9 +149,8 @@ def _applying(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
     """
     data = live.filter(pl.col("content") == DATA)
     oldest = data.group_by(_KEY).agg(oldest=pl.col("sequence_number").min())
-    everywhere = _unpartitioned(metadata)
     files = data.select(referenced="path", file_records="records", file_sequence="sequence_number")
-    is_global = pl.col("spec_id").is_in(everywhere) & (pl.col("content") == EQUALITY_DELETES)
+    is_global = pl.col("spec_id").is_in(metadata.global_specs) & (pl.col("content") == EQUALITY_DELETES)
     own = live.filter(pl.col("content") != DATA).with_row_index("delete").with_columns(is_global=is_global)
     columns = own.collect_schema().names()
     spread = own.filter("is_global").drop(*_KEY).join(data.select(_KEY).unique(), how="cross").select(columns)
@@ -177,11 +176,6 @@ def _applying(live: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
     return pl.concat(
         [candidates, nowhere.with_columns(vector=False, position=False, scoped=False, applies=False)], how="diagonal"
     )
-
-
-def _unpartitioned(metadata: TableMetadata) -> list[int]:
-    """Return the specs whose equality deletes apply to all partitions."""
-    return [spec.spec_id for spec in metadata.specs if spec.is_unpartitioned]
 
 
 def _deletes(applying: pl.LazyFrame, metadata: TableMetadata) -> pl.LazyFrame:
@@ -233,10 +227,9 @@ def rewrite_candidates(
     Equality deletes of an unpartitioned spec are of all partitions.
     """
     partitions = set(step.partitions)
-    specs = {s.spec_id: s for s in metadata.specs}
     live = _live(entries, metadata)
     keys = live.select(_KEY).unique().collect().rows()
-    chosen = [(s, t) for s, t in keys if partition_key(specs[s], t) in partitions]
+    chosen = [(s, t) for s, t in keys if partition_key(metadata.specs_by_id[s], t) in partitions]
     own = pl.LazyFrame(chosen, schema={"spec_id": pl.Int32, "partition": pl.String}, orient="row")
     match step:
         case RewritePositionDeletes():
@@ -244,7 +237,7 @@ def rewrite_candidates(
             frame = live.join(own, on=_KEY, how="semi").filter(plain)
             frame = frame.select("path", "bytes", kind=pl.lit("position deletes"))
         case ConvertEqualityDeletes():
-            everywhere = pl.col("spec_id").is_in(_unpartitioned(metadata))
+            everywhere = pl.col("spec_id").is_in(metadata.global_specs)
             equality = live.filter(pl.col("content") == EQUALITY_DELETES)
             frame = pl.concat(
                 [equality.filter(everywhere), equality.filter(~everywhere).join(own, on=_KEY, how="semi")]

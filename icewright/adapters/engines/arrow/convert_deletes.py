@@ -148,7 +148,7 @@ class Conversion:
         scan = self._scan = self._scan or self._new_scan(chosen)
         key_ids = frozenset(number for delete in chosen for number in delete.equality_ids)
         partitions = frozenset(delete.partition for delete in chosen)
-        is_global = any(spec_id in scan.global_specs for spec_id, _ in partitions)
+        is_global = any(spec_id in self.base.global_specs for spec_id, _ in partitions)
         newest = max(delete.sequence for delete in chosen)
         data = self._live.data(listed, key_ids, newest, None if is_global else partitions)
         scan.scan(data)
@@ -233,8 +233,7 @@ class Conversion:
                 raise InvariantViolated(f"{self.base.ref}: position {last} is beyond the {file.records} rows of {path}")
 
     def _new_scan(self, chosen: Sequence[LiveDelete]) -> PositionScan:
-        global_specs = frozenset(spec.spec_id for spec in self.base.specs if spec.is_unpartitioned)
-        return PositionScan(self._layout, self._opener, self.base, chosen, global_specs, self._check)
+        return PositionScan(self._layout, self._opener, self.base, chosen, self._check)
 
     @cached_property
     def outputs(self) -> PositionOutputs:

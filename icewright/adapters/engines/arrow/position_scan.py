@@ -32,7 +32,6 @@ class PositionScan:
     opener: Opener
     base: TableMetadata
     deletes: Sequence[LiveDelete]  # equality deletes
-    global_specs: frozenset[int]  # ids of unpartitioned specs, whose equality deletes apply to all partitions
     check: Callable[[], None]
     matched: dict[str, BitMap64] = field(default_factory=dict, init=False)
     _sequences: dict[str, int] = field(default_factory=dict, init=False)  # of the data files that were read, by path
@@ -55,7 +54,7 @@ class PositionScan:
             by_partition.setdefault(file.partition, []).append(file)
         groups: dict[tuple[tuple[int, ...], Partition | None], list[LiveDelete]] = {}
         for delete in self.deletes:
-            partition = None if delete.partition[0] in self.global_specs else delete.partition
+            partition = None if delete.partition[0] in self.base.global_specs else delete.partition
             groups.setdefault((delete.equality_ids, partition), []).append(delete)
         for (ids, partition), deletes in groups.items():
             self._scan_group(ids, deletes, fresh if partition is None else by_partition.get(partition, []))

@@ -262,11 +262,10 @@ def _by_scope(
     by_file: dict[str, list[LiveDelete]] = {}
     by_partition: dict[Partition, list[LiveDelete]] = {}
     everywhere = []
-    unpartitioned = {spec.spec_id for spec in base.specs if spec.is_unpartitioned}
     for delete in deletes:
         if delete.only_file is not None:
             by_file.setdefault(delete.only_file, []).append(delete)
-        elif delete.content == EQUALITY_DELETES and delete.partition[0] in unpartitioned:
+        elif delete.content == EQUALITY_DELETES and delete.partition[0] in base.global_specs:
             everywhere.append(delete)
         else:
             by_partition.setdefault(delete.partition, []).append(delete)

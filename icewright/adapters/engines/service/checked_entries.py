@@ -287,7 +287,7 @@ class CheckedEntries:
     ) -> Iterator[tuple[FileFaultKind, str]]:
         """Yield where a manifest is of another spec, content or snapshot than its list's row says."""
         number, tuple_ids = row[ids.MANIFEST_SPEC_ID], [one.get("field-id") for one in partition["fields"]]
-        spec = next((spec for spec in self.metadata.specs if spec.spec_id == number), None)
+        spec = self.metadata.specs_by_id.get(number)
         of_spec = [one.field_id for one in spec.fields] if spec is not None else []
         if spec is None:
             yield FileFaultKind.WRONG_PARTITION, f"the table has no partition spec {number}"

@@ -38,7 +38,7 @@ def constants_of(one: ContentFile, metadata: TableMetadata, types: Mapping[int, 
 
 def identity_values(one: ContentFile, metadata: TableMetadata) -> Mapping[int, Any]:
     """Return the values by which a file is partitioned as they are, by column id, as its manifest stores them."""
-    spec = next((spec for spec in metadata.specs if spec.spec_id == one.spec_id), None)
+    spec = metadata.specs_by_id.get(one.spec_id)
     pairs = zip(spec.fields, one.partition, strict=False) if spec is not None else ()
     return {field.source_id: value for field, value in pairs if field.transform == "identity"}
 

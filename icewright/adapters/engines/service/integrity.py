@@ -38,7 +38,7 @@ from icewright.adapters.engines.service.row_faults import Answer, RowCheck
 from icewright.core.errors import FolderMissing, MetadataUnreadable
 from icewright.core.integrity import CheckLevel, FileFault, FileFaultKind, IntegrityReport, name_mapping
 from icewright.core.places import is_object_store
-from icewright.core.table import PartitionSpec, Snapshot, TableMetadata, TableRef
+from icewright.core.table import Snapshot, TableMetadata, TableRef
 from icewright.ports import TableFiles
 from icewright.ports.work import WorkerThreads
 
@@ -258,8 +258,8 @@ class IntegrityCheck:
         return tuple(sorted({number for manifest in self._alike[_stated(one)] for number in entries.concern(manifest)}))
 
     def _footer_faults(self, entries: CheckedEntries, contents: Sequence[ContentFile]) -> list[FileFault]:
-        specs, records, replaced = self._specs, _records(contents), self._replaced_types(entries, contents)
-        names = name_mapping(self.metadata)
+        records, replaced = _records(contents), self._replaced_types(entries, contents)
+        specs, names = self.metadata.specs_by_id, name_mapping(self.metadata)
 
         def check(one: ContentFile) -> list[FileFault]:
             try:
@@ -308,7 +308,7 @@ class IntegrityCheck:
         chosen = [one for one in chosen if one.path not in unread]
         faults = list[FileFault]()
         replaced = self._replaced_types(entries, chosen)
-        check = RowCheck(entries.types, self._specs, names, _records(contents), replaced)
+        check = RowCheck(entries.types, self.metadata.specs_by_id, names, _records(contents), replaced)
         for number, found, why in read_rows(check, chosen) if read_rows is not None and chosen else ():
             one = chosen[number]
             concerned = self._concern(entries, one) if found else ()
@@ -316,10 +316,6 @@ class IntegrityCheck:
             if why is not None:
                 unread[one.path] = why
         return faults, unread
-
-    @property
-    def _specs(self) -> dict[int, PartitionSpec]:
-        return {spec.spec_id: spec for spec in self.metadata.specs}
 
     def _statistics_faults(self, entries: CheckedEntries, broken: AbstractSet[str]) -> Iterator[FileFault]:
         named = entries.document.get("statistics") or ()

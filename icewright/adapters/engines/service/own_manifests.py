@@ -71,7 +71,7 @@ def _row(base: TableMetadata, snapshot: Snapshot, path: str, manifest: ManifestB
         deletes = any(value.get(inner.get(ids.CONTENT, "")) for value in values)
         if statuses != {(ADDED, snapshot.snapshot_id)} or sequences - {None, snapshot.sequence_number} or deletes:
             return None
-        if spec_id not in {spec.spec_id for spec in base.specs}:
+        if spec_id not in base.specs_by_id:
             return None
         partitions = {tuple(value[inner[ids.PARTITION]].values()) for value in values}
         return {

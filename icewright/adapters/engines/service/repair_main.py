@@ -25,7 +25,7 @@ from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFault, FileFaultKind, name_mapping
 from icewright.core.repair import LOST, MANIFESTS, RepairAction, RepairKind, Unrepaired, without_file
 from icewright.core.runs import JOB_ID
-from icewright.core.table import ManifestFile, PartitionSpec
+from icewright.core.table import ManifestFile
 from icewright.core.writer_state import total_files
 from icewright.ports import Catalog, Clock, RepairRequest, TableFiles
 
@@ -125,10 +125,6 @@ class MainRepair:
         return corrected_faults, dropped
 
     @property
-    def _specs(self) -> dict[int, PartitionSpec]:
-        return {spec.spec_id: spec for spec in self.request.base.specs}
-
-    @property
     def _names(self) -> str | None:
         return name_mapping(self.request.base)
 
@@ -139,7 +135,7 @@ class MainRepair:
             return None
         sized = replace(one, values={**one.values, ids.FILE_SIZE: size})
         try:
-            faults = check_content(self.files, sized, types, self._specs, {}, (), self._names)
+            faults = check_content(self.files, sized, types, self.request.base.specs_by_id, {}, (), self._names)
         except MetadataUnreadable:
             return None
         return None if faults else size
@@ -200,7 +196,7 @@ class MainRepair:
                 continue
             real = values if size is None else {**values, ids.FILE_SIZE: size}
             one = ContentFile(manifest.path, manifest.spec_id, entry.status, entry.sequence or 0, real)
-            right = corrected(self.files, one, types, self._specs, self._names) if of_file and not lost else values
+            right = corrected(self.files, one, types, base.specs_by_id, self._names) if of_file and not lost else values
             if right != values:
                 entries[index] = writer.changed(entry, right)
                 actions += [RepairAction(RepairKind.CORRECT, fault.path, fault.detail) for fault in of_file]

@@ -284,10 +284,10 @@ class _Round:
     def _read_list(self, path: str) -> int:
         """Return the number of manifests of whose partitions a manifest list keeps matching values."""
         listed, matches = read_list(self.search.files, path, self.metadata.format_version), 0
-        specs = {spec.spec_id: spec.fields for spec in self.metadata.specs}
         for row in listed.records:
-            fields = specs.get(listed.value(row, ids.MANIFEST_SPEC_ID), ())
-            pairs = list(zip(fields, listed.value(row, ids.PARTITION_SUMMARIES) or (), strict=False))
+            spec = self.metadata.specs_by_id.get(listed.value(row, ids.MANIFEST_SPEC_ID))
+            summaries = listed.value(row, ids.PARTITION_SUMMARIES) or ()
+            pairs = list(zip(spec.fields if spec else (), summaries, strict=False))
             lower, upper = (
                 {field.source_id: kept.get(end) for field, kept in pairs if field.transform == "identity"}
                 for end in ("lower_bound", "upper_bound")
@@ -314,9 +314,8 @@ class _Round:
 
     def _live(self, one: ContentFile) -> int:
         """Return the number of matching rows of a data file that main shows."""
-        task = replace(
-            slice_of(one), deletes=tuple(delete_of(d) for d in self._head if applies(d, one, self._everywhere))
-        )
+        deletes = tuple(delete_of(d) for d in self._head if applies(d, one, self.metadata.global_specs))
+        task = replace(slice_of(one), deletes=deletes)
         whole = Bin(0, (task,), constants_of(one, self.metadata, self._entries.types), "", 1)
         try:
             return sum(
@@ -327,10 +326,6 @@ class _Round:
         except (UnreadableFile, UnsupportedByArrow) as error:
             self._unread[one.path] = f"its deletes cannot be applied: {error}"
             return 0
-
-    @cached_property
-    def _everywhere(self) -> frozenset[int]:
-        return frozenset(spec.spec_id for spec in self.metadata.specs if spec.is_unpartitioned)
 
     @cached_property
     def _opener(self) -> Opener:
@@ -372,15 +367,15 @@ class _Round:
         return FoundRows(path, kind, matching, 0, (place,), (), written and written + ORPHAN_AGE)
 
 
-def applies(delete: ContentFile, data: ContentFile, everywhere: Container[int]) -> bool:
+def applies(delete: ContentFile, data: ContentFile, global_specs: Container[int]) -> bool:
     """Return whether a delete file may delete rows of a data file (spec, Scan Planning).
 
-    Equality deletes of the specs `everywhere`, which are those without partitions, apply to all data files.
+    Equality deletes of the `global_specs`, which are those without partitions, apply to all data files.
     """
     if delete.content == DATA or delete.sequence < data.sequence:
         return False
     same = delete.partition_key == data.partition_key
     if delete.content == EQUALITY_DELETES:
-        return delete.sequence > data.sequence and (same or delete.spec_id in everywhere)
+        return delete.sequence > data.sequence and (same or delete.spec_id in global_specs)
     only = delete.referenced if delete.is_vector else only_data_file(delete.values)
     return only == data.path if only else same
