@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+AVRO_MAGIC = b"Obj\x01"  # the first bytes of a container file
 Schema = Any  # an Avro schema, or a part of one, as JSON
 Skip = Callable[[bytes, int], int]  # from the position where a value begins to the one where it ends
 Items = Callable[[bytes, int, int], int]  # takes the number of items too; returns where the last one ends

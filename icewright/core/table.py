@@ -19,6 +19,7 @@ _PLAIN = re.compile(r"[^.`\s*?]+")  # what needs no quotes: a bare wildcard make
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^.`]+)")
 MAIN = "main"
 _SPELLING = Spelling()
+FORMAT_V2 = 2  # the version from which on entries have sequence numbers, and rows are deleted by delete files
 FORMAT_V3 = 3  # the version from which on position deletes are vectors, and rows have ids
 # `write.folder-storage.path` is the older name of the first
 WRITE_PATHS = ("write.data.path", "write.folder-storage.path", "write.object-storage.path", "write.metadata.path")

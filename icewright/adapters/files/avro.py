@@ -25,7 +25,7 @@ from isal import igzip_lib, isal_zlib
 
 from icewright.adapters.files.read_ahead import read_ahead
 from icewright.adapters.read_limits import read_limits
-from icewright.core.avro_values import read_varint, varint
+from icewright.core.avro_values import AVRO_MAGIC, read_varint, varint
 from icewright.core.errors import MetadataTooLarge, MetadataUnreadable
 from icewright.ports import Storage
 
@@ -41,7 +41,6 @@ _BROKEN: tuple[type[Exception], ...] = (
 )
 _DEFLATE_STEP = 16 << 20  # bytes that are inflated at a time
 _ZSTD_SLICE = 2048  # bytes, which inflate to 64 MiB at most: four bytes of a zstandard frame make up to 128 KiB
-_MAGIC = b"Obj\x01"
 _SYNC = b"icewright-blocks"
 # ids of fields that some writers write without one
 _ALIASES = {"added_files_count": 504, "existing_files_count": 505, "deleted_files_count": 506}
@@ -94,7 +93,7 @@ def parse(content: bytes) -> Container:
 
 
 def _parse(content: bytes) -> Container:
-    if content[:4] != _MAGIC:
+    if content[:4] != AVRO_MAGIC:
         raise ValueError("not an Avro file")
     meta, position = _header(content)
     if "avro.schema" not in meta:
@@ -240,7 +239,7 @@ def read(schema: bytes, blocks: Sequence[Block], ids: Sequence[int], required: S
     if lacking := [i for i in required if i not in flat.ids]:
         raise ValueError(f"the writer's schema has no field of the ids {lacking}")
     columns = [str(i) for i in ids if i in flat.ids]
-    parts = [_MAGIC, varint(2)]
+    parts = [AVRO_MAGIC, varint(2)]
     for text in (b"avro.schema", flat.schema, b"avro.codec", b"null"):
         parts += (varint(len(text)), text)
     parts += (b"\x00", _SYNC)

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from icewright.adapters.metadata.document import Json, SpecObject
+from icewright.core.table import FORMAT_V2, FORMAT_V3
 
 _Id = Annotated[int, Meta(ge=-(2**31), lt=2**31)]
 _ANY = Meta(min_length=1)
@@ -38,7 +39,6 @@ _VALUES: Mapping[str, type | str] = {
     **_MOMENT,
     **{f"{name}_ns": pattern for name, pattern in _MOMENT.items()},
 }
-_V2, _V3 = 2, 3  # format versions
 # that format v1 may leave out
 _SINCE_V2 = (
     *("table_uuid", "schemas", "current_schema_id", "partition_specs", "default_spec_id", "last_partition_id"),
@@ -216,11 +216,12 @@ class _Shape(SpecObject, frozen=True, gc=False):
     statistics: list[_Statistics] | None = None
 
     def __post_init__(self) -> None:
-        needed = (*_SINCE_V2 * (self.format_version >= _V2), *("next_row_id",) * (self.format_version >= _V3))
+        version = self.format_version
+        needed = (*_SINCE_V2 * (version >= FORMAT_V2), *("next_row_id",) * (version >= FORMAT_V3))
         if lacking := [name for name in needed if getattr(self, name) is None]:
-            raise ValueError(f"format v{self.format_version} needs {', '.join(lacking).replace('_', '-')}")
-        if self.format_version >= _V2 and any(f.field_id is None for s in self.partition_specs or () for f in s.fields):
-            raise ValueError(f"format v{self.format_version} needs the `field-id` of each partition field")
+            raise ValueError(f"format v{version} needs {', '.join(lacking).replace('_', '-')}")
+        if version >= FORMAT_V2 and any(f.field_id is None for s in self.partition_specs or () for f in s.fields):
+            raise ValueError(f"format v{version} needs the `field-id` of each partition field")
         if self.table_uuid is not None and not re.fullmatch(_UUID, self.table_uuid):
             raise ValueError(f"{self.table_uuid!r} is no `table-uuid`")
         if self.schemas is None and self.schema is None:

@@ -7,7 +7,7 @@ from typing import Any, assert_never
 
 from icewright.adapters.metadata.changes import ref_document
 from icewright.core.errors import Refused
-from icewright.core.table import MAIN, Snapshot, SnapshotRef, TableMetadata
+from icewright.core.table import FORMAT_V2, MAIN, Snapshot, SnapshotRef, TableMetadata
 from icewright.ports import AddSnapshot, Change, RemoveSnapshots, RestoreSnapshots, SetRefs, SetStatistics
 
 Json = dict[str, Any]
@@ -138,7 +138,7 @@ def restoring_request(
     snapshot gets current ones; its id, its manifest list and all of its files stay the same.
     """
     snapshot_again = {**snapshot, "timestamp-ms": now_ms}
-    if after.format_version > 1:
+    if after.format_version >= FORMAT_V2:
         snapshot_again["sequence-number"] = after.last_sequence_number + 1
         # one without a parent sets the table's number back
         snapshot_again.setdefault("parent-snapshot-id", _NO_SNAPSHOT)

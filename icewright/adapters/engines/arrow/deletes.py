@@ -26,7 +26,7 @@ from icewright.adapters.engines.arrow.types import FIELD_ID
 from icewright.core.field_ids import DELETED_PATH, DELETED_POSITION, ROW_POSITION
 
 VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
-_PUFFIN = b"PFA1"
+PUFFIN_MAGIC = b"PFA1"
 _BATCH_ROWS = 1 << 17
 
 
@@ -49,14 +49,19 @@ class Puffin:
 
 def puffin_file(blobs: Iterable[tuple[bytes, Mapping[str, Any]]]) -> Puffin:
     """Return a Puffin file of blobs, each with what the footer says of it (Puffin spec)."""
-    content, stored_blobs, footer = bytearray(_PUFFIN), [], []
+    content, stored_blobs, footer = bytearray(PUFFIN_MAGIC), [], []
     for blob, about in blobs:
         stored_blobs.append(Blob(len(content), len(blob)))
         footer.append({**about, "offset": len(content), "length": len(blob)})
         content += blob
-    payload = json.dumps({"blobs": footer, "properties": {"created-by": "Icewright"}}).encode()
-    end = _PUFFIN + payload + struct.pack("<I", len(payload)) + bytes(4) + _PUFFIN
+    end = puffin_end({"blobs": footer, "properties": {"created-by": "Icewright"}})
     return Puffin(bytes(content) + end, tuple(stored_blobs), len(end))
+
+
+def puffin_end(footer: Mapping[str, Any]) -> bytes:
+    """Return the end of a Puffin file, which holds its footer."""
+    payload = json.dumps(footer).encode()
+    return PUFFIN_MAGIC + payload + struct.pack("<I", len(payload)) + bytes(4) + PUFFIN_MAGIC
 
 
 def vector_file(vectors: Mapping[str, BitMap64]) -> Puffin:

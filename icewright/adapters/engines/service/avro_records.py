@@ -14,7 +14,7 @@ from typing import Any
 
 import fastavro
 
-from icewright.core.avro_values import Schema, varint
+from icewright.core.avro_values import AVRO_MAGIC, Schema, varint
 from icewright.core.errors import MetadataUnreadable
 from icewright.ports.work import WorkerThreads
 
@@ -22,7 +22,6 @@ _BLOCK_BYTES = 64_000  # of records, the default of Java's writer
 _LEVEL, _BEST = 6, 9
 _WRITERS = 2
 Record = dict[str, Any]
-VERSION_SEQUENCES = 2  # from this format version on entries have sequence numbers
 
 
 def container(schema: Schema, meta: Mapping[str, str], records: Sequence[bytes], level: int = _LEVEL) -> bytes:
@@ -33,7 +32,7 @@ def container(schema: Schema, meta: Mapping[str, str], records: Sequence[bytes],
     with WorkerThreads(_WRITERS) as pool:
         blocks = list(pool.map(partial(_block, level), _split_into_blocks(records)))
     return b"".join(
-        (b"Obj\x01", varint(len(header)), fields, b"\x00", sync, *(part for b in blocks for part in (b, sync)))
+        (AVRO_MAGIC, varint(len(header)), fields, b"\x00", sync, *(part for b in blocks for part in (b, sync)))
     )
 
 
@@ -133,6 +132,17 @@ def shape_of(node: Any) -> Any:  # noqa: ANN401 - JSON
         case "fixed":
             return ("fixed", node["size"])
     return shape_of(node["type"])
+
+
+def field_type(record: Schema, field_id: int) -> Schema:
+    """Return the type of a record's field by its id. Raises `StopIteration` when there is none."""
+    return next(f["type"] for f in record["fields"] if f.get("field-id") == field_id)
+
+
+def with_field_type(record: Schema, field_id: int, kind: Schema) -> Schema:
+    """Return the record with another type of one of its fields."""
+    fields = [{**f, "type": kind} if f.get("field-id") == field_id else f for f in record["fields"]]
+    return {**record, "fields": fields}
 
 
 def names_by_id(record: Schema) -> dict[int, str]:

@@ -38,7 +38,7 @@ from icewright.core.avro_values import Schema
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFault, FileFaultKind, metadata_faults
 from icewright.core.schemas import columns
-from icewright.core.table import Snapshot, TableMetadata
+from icewright.core.table import FORMAT_V2, FORMAT_V3, Snapshot, TableMetadata
 from icewright.core.writer_state import summary_number
 from icewright.ports import AvroFile, TableFiles
 
@@ -311,8 +311,9 @@ class CheckedEntries:
                 self._add(FileFaultKind.DUPLICATE, kind, file, detail, self.concern(path))
         for one in live:
             self.faults += self._contradictions.add(one)
-            if one.content != DATA and (version := self.metadata.format_version) < (3 if one.is_vector else 2):
-                detail = f"format version {version} has no {one.kind}"
+            since = FORMAT_V3 if one.is_vector else FORMAT_V2
+            if one.content != DATA and self.metadata.format_version < since:
+                detail = f"format version {self.metadata.format_version} has no {one.kind}"
                 self._add_file(FileFaultKind.WRONG_CONTENT, one, detail)
             if (order := one.values.get(ids.SORT_ORDER_ID)) not in (None, 0, *self._orders):
                 detail = f"its entry names the sort order {order}, which the table has not"

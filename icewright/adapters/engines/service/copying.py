@@ -8,7 +8,6 @@ table, as the marker there says, and is left alone. The metadata file comes last
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,17 +19,19 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from icewright.adapters.engines.arrow.deletes import puffin_end
 from icewright.adapters.engines.arrow.resolve import field_id
 from icewright.adapters.engines.service.avro_records import (
     Record,
     container,
     decoded,
     encoded,
+    field_type,
     names_by_id,
     plain_schema,
     translating_errors,
 )
-from icewright.adapters.engines.service.footers import puffin_footer
+from icewright.adapters.engines.service.footers import PARQUET_MAGIC, puffin_footer
 from icewright.adapters.engines.service.integrity import IntegrityCheck
 from icewright.adapters.engines.service.manifest_files import POSITION_DELETES
 from icewright.adapters.engines.service.reachable import as_files, content_of, lists_of, manifests_of, statistics_of
@@ -257,7 +258,7 @@ class TableCopy:
     def _positions(self, path: str, length: int) -> bytes:
         """Return a file of position deletes that names the copied data files."""
         content = self._whole(path, length)
-        if content[:4] != b"PAR1":
+        if not content.startswith(PARQUET_MAGIC):
             raise UnsupportedTable(
                 f"{self.request.base.ref}: {path} has position deletes in another format than Parquet: compact the "
                 "files that it masks, and expire the snapshots before"
@@ -289,13 +290,12 @@ class TableCopy:
             of = blob.get("properties", {})
             if "referenced-data-file" in of:
                 of["referenced-data-file"] = self._deleted_from(of["referenced-data-file"])
-        payload = json.dumps(footer).encode()
-        return content[:start] + b"PFA1" + payload + struct.pack("<i", len(payload)) + bytes(4) + b"PFA1"
+        return content[:start] + puffin_end(footer)
 
     def _manifest(self, path: str, _length: int) -> bytes:
         def change(record: Record, names: Mapping[int, str], schema: Any) -> None:  # noqa: ANN401 - JSON
             entry = record[names[ids.DATA_FILE]]
-            self._change_entry(entry, names_by_id(_type_of(schema, ids.DATA_FILE)))
+            self._change_entry(entry, names_by_id(field_type(schema, ids.DATA_FILE)))
 
         return self._avro(path, change)
 
@@ -376,7 +376,3 @@ class TableCopy:
                 f"({first.detail}); it has no metadata file, so no catalog takes it: check the table"
             )
         return len(report.faults)
-
-
-def _type_of(schema: Any, number: int) -> Any:  # noqa: ANN401 - JSON
-    return next(one["type"] for one in schema["fields"] if one.get("field-id") == number)

@@ -10,15 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from icewright.adapters.engines.arrow.deletes import PUFFIN_MAGIC
 from icewright.adapters.read_limits import read_limits
+from icewright.core.avro_values import AVRO_MAGIC
 from icewright.core.errors import MetadataUnreadable
 from icewright.ports import TableFiles
 
 _TAIL_BYTES = 64 << 10  # holds most footers whole
-_FOOTER_END = 8  # length and magic
+_PARQUET_END = 8  # bytes of length and magic
+_PUFFIN_END = 12  # bytes of payload size, flags and magic
 _LEAST_BYTES = 12  # of a file of either format
-_PARQUET, _PUFFIN = b"PAR1", b"PFA1"
-MAGIC = {"ORC": b"ORC", "AVRO": b"Obj\x01"}  # how files begin whose footers are not read
+PARQUET_MAGIC = b"PAR1"  # at the begin and the end of a file
+MAGIC = {"ORC": b"ORC", "AVRO": AVRO_MAGIC}  # how files begin whose footers are not read
 
 
 def check_statistics(files: TableFiles, path: str, length: int, footer_bytes: int | None) -> None:
@@ -64,21 +67,26 @@ def puffin_footer(files: TableFiles, path: str, length: int) -> tuple[int, Any]:
 
     No writer compresses it in files of vectors or statistics. Raises `MetadataUnreadable`.
     """
-    end = 12  # payload size, flags, magic
-    tail = _tail(files, path, length, _PUFFIN, lambda t: struct.unpack("<i", t[-12:-8])[0] + end + len(_PUFFIN))
-    if tail[: len(_PUFFIN)] != _PUFFIN:
+
+    def footer_bytes(tail: bytes) -> int:
+        (payload,) = struct.unpack("<i", tail[-_PUFFIN_END:-8])
+        return len(PUFFIN_MAGIC) + int(payload) + _PUFFIN_END
+
+    tail = _tail(files, path, length, PUFFIN_MAGIC, footer_bytes)
+    start = length - len(tail)
+    if not tail.startswith(PUFFIN_MAGIC):
         raise MetadataUnreadable(f"{path} has no Puffin footer where its length says")
     if tail[-8] & 1:
-        return length - len(tail), None
+        return start, None
     try:
-        return length - len(tail), json.loads(tail[len(_PUFFIN) : -end])
+        return start, json.loads(tail[len(PUFFIN_MAGIC) : -_PUFFIN_END])
     except (ValueError, RecursionError) as error:
         raise MetadataUnreadable(f"{path} has a Puffin footer that cannot be read: {error}") from error
 
 
 def parquet_footer(files: TableFiles, path: str, length: int) -> tuple[pq.FileMetaData, pa.Schema, int]:
     """Return the footer of a Parquet file, its schema, and the bytes of both. Raises `MetadataUnreadable`."""
-    tail = _tail(files, path, length, _PARQUET, lambda t: struct.unpack("<I", t[-8:-4])[0] + _FOOTER_END)
+    tail = _tail(files, path, length, PARQUET_MAGIC, lambda tail: struct.unpack("<I", tail[-8:-4])[0] + _PARQUET_END)
     try:
         footer = pq.read_metadata(pa.BufferReader(tail))
         return footer, footer.schema.to_arrow_schema(), len(tail)

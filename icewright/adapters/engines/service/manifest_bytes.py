@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 
 import fastavro
 
-from icewright.adapters.engines.service.avro_records import plain_schema, shape_of, translating_errors
+from icewright.adapters.engines.service.avro_records import field_type, plain_schema, shape_of, translating_errors
 from icewright.core import field_ids as ids
 from icewright.core.avro_values import Schema, read_varint, skipper
 from icewright.core.errors import MetadataUnreadable
@@ -25,7 +25,7 @@ class EntryShape:
     def __init__(self, schema: Schema) -> None:
         named: dict[str, Schema] = {}
         self.schema = schema
-        self.data_file: Schema = next(f["type"] for f in schema["fields"] if f.get("field-id") == ids.DATA_FILE)
+        self.data_file = field_type(schema, ids.DATA_FILE)
         self.bytes_alike = shape_of(self.data_file)  # equal for data files that may be copied as bytes
         self._top = [(f.get("field-id"), f["type"], skipper(f["type"], named)) for f in schema["fields"]]
         self._inner = [(f.get("field-id"), skipper(f["type"], named)) for f in self.data_file["fields"]]

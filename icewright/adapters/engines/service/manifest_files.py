@@ -17,16 +17,17 @@ from uuid import uuid4
 import fastavro
 
 from icewright.adapters.engines.service.avro_records import (
-    VERSION_SEQUENCES,
     container,
     decoded,
     encoded,
+    field_type,
     names_by_id,
     padded,
     plain_schema,
     schema_field,
     shape_of,
     translating_errors,
+    with_field_type,
 )
 from icewright.adapters.engines.service.manifest_bytes import EntryShape, ManifestBytes
 from icewright.adapters.engines.service.partition_bounds import partition_fields, summaries, widened
@@ -34,15 +35,15 @@ from icewright.adapters.engines.service.partition_types import promoted, source_
 from icewright.core import field_ids as ids
 from icewright.core.avro_values import Schema, read_varint, varint
 from icewright.core.errors import UnsupportedTable
-from icewright.core.table import ManifestContent, ManifestFile, TableMetadata
+from icewright.core.table import FORMAT_V2, ManifestContent, ManifestFile, TableMetadata
 from icewright.ports import TableFiles
 
 EXISTING, ADDED, DELETED = 0, 1, 2  # status of an entry (spec, Manifests)
 DATA, POSITION_DELETES, EQUALITY_DELETES = 0, 1, 2  # content of a file (spec, Data File Fields)
 
 _ENTRY_ADDITIONS = (
-    schema_field("sequence_number", 3, ["null", "long"]),
-    schema_field("file_sequence_number", 4, ["null", "long"]),
+    schema_field("sequence_number", ids.SEQUENCE_NUMBER, ["null", "long"]),
+    schema_field("file_sequence_number", ids.FILE_SEQUENCE_NUMBER, ["null", "long"]),
 )
 _DATA_ADDITIONS = (
     schema_field("content", ids.CONTENT, "int"),
@@ -94,7 +95,7 @@ class ManifestWriter:
     ) -> None:
         self._metadata, self._spec_id, self._holds = metadata, spec_id, content
         self._header, self._shape = dict(model.header), model.shape
-        if metadata.format_version >= VERSION_SEQUENCES and ids.SEQUENCE_NUMBER not in names_by_id(model.shape.schema):
+        if metadata.format_version >= FORMAT_V2 and ids.SEQUENCE_NUMBER not in names_by_id(model.shape.schema):
             self._header |= {"format-version": str(metadata.format_version), "content": "data"}
             self._shape = EntryShape(_upgraded(model.shape.schema, _DATA_ADDITIONS, _ENTRY_ADDITIONS))
         schema = promoted(self._shape.schema, source_types(metadata, spec_id))
@@ -306,13 +307,9 @@ def model_for_deletes(model: ManifestBytes, format_version: int) -> ManifestByte
 
 def _upgraded(schema: Schema, of_files: Sequence[Schema], of_entries: Sequence[Schema]) -> Schema:
     """Return the schema of a manifest with fields that later versions add."""
-    fields = [
-        f | {"type": f["type"] | {"fields": [*f["type"]["fields"], *of_files]}}
-        if f.get("field-id") == ids.DATA_FILE
-        else f
-        for f in schema["fields"]
-    ]
-    return schema | {"fields": [*fields, *of_entries]}
+    data_file = field_type(schema, ids.DATA_FILE)
+    upgraded = with_field_type(schema, ids.DATA_FILE, {**data_file, "fields": [*data_file["fields"], *of_files]})
+    return {**upgraded, "fields": [*upgraded["fields"], *of_entries]}
 
 
 def _entry_schema(data_file: Schema) -> Schema:
@@ -322,4 +319,4 @@ def _entry_schema(data_file: Schema) -> Schema:
 
 def partition_schema(data_file: Schema) -> Schema:
     """Return the schema of partition tuples."""
-    return next(f["type"] for f in data_file["fields"] if f.get("field-id") == ids.PARTITION)
+    return field_type(data_file, ids.PARTITION)

@@ -11,7 +11,6 @@ from typing import Any
 import fastavro
 
 from icewright.adapters.engines.service.avro_records import (
-    VERSION_SEQUENCES,
     Record,
     container,
     decoded,
@@ -25,7 +24,7 @@ from icewright.adapters.engines.service.manifest_files import WrittenManifest
 from icewright.core import field_ids as ids
 from icewright.core.avro_values import Schema
 from icewright.core.errors import MetadataUnreadable
-from icewright.core.table import TableMetadata
+from icewright.core.table import FORMAT_V2, TableMetadata
 from icewright.ports import AvroFile, TableFiles
 
 _LIST_ADDITIONS = (
@@ -62,7 +61,7 @@ def list_of(path: str, file: AvroFile | MetadataUnreadable, version: int) -> Rec
     with translating_errors(path):
         schema = json.loads(file.meta["avro.schema"])
         records = decoded(plain_schema(schema), file.records, file.body)
-    if version >= VERSION_SEQUENCES and ids.MANIFEST_SEQUENCE_NUMBER not in names_by_id(schema):
+    if version >= FORMAT_V2 and ids.MANIFEST_SEQUENCE_NUMBER not in names_by_id(schema):
         schema = schema | {"fields": [*schema["fields"], *_LIST_ADDITIONS]}
         for record in records:
             record |= {f["name"]: _V1_VALUES.get(f["field-id"]) for f in _LIST_ADDITIONS}
@@ -85,7 +84,7 @@ def manifest_list(
         "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
         "format-version": str(metadata.format_version),
     }
-    if metadata.format_version >= VERSION_SEQUENCES:
+    if metadata.format_version >= FORMAT_V2:
         header["sequence-number"] = str(sequence)
     parsed = fastavro.parse_schema(plain_schema(rows.schema))
     return container(rows.schema, header, [encoded(parsed, record) for record in [*new, *carried_over]])

@@ -12,7 +12,6 @@ from typing import Any
 import polars as pl
 
 from icewright.adapters.engines.service.avro_records import (
-    VERSION_SEQUENCES,
     decoded,
     names_by_id,
     plain_schema,
@@ -24,7 +23,7 @@ from icewright.adapters.engines.service.partition_bounds import partition_fields
 from icewright.core import field_ids as ids
 from icewright.core.errors import FolderMissing, MetadataUnreadable
 from icewright.core.paths import key, metadata_folder
-from icewright.core.table import Snapshot, TableMetadata
+from icewright.core.table import FORMAT_V2, Snapshot, TableMetadata
 from icewright.ports import TableFiles
 
 
@@ -78,7 +77,7 @@ def _row(base: TableMetadata, snapshot: Snapshot, path: str, manifest: ManifestB
             ids.MANIFEST_PATH: path,
             ids.MANIFEST_SPEC_ID: spec_id,
             ids.MANIFEST_CONTENT: 0,
-            ids.MIN_SEQUENCE_NUMBER: snapshot.sequence_number if base.format_version >= VERSION_SEQUENCES else 0,
+            ids.MIN_SEQUENCE_NUMBER: snapshot.sequence_number if base.format_version >= FORMAT_V2 else 0,
             ids.ADDED_FILES: len(entries),
             ids.ADDED_ROWS: sum(value[inner[ids.RECORD_COUNT]] for value in values),
             **dict.fromkeys((ids.EXISTING_FILES, ids.DELETED_FILES, ids.EXISTING_ROWS, ids.DELETED_ROWS), 0),

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from icewright.adapters.engines.arrow.types import DECIMAL
+from icewright.adapters.engines.service.avro_records import field_type, with_field_type
 from icewright.adapters.engines.service.partition_bounds import partition_fields
+from icewright.core import field_ids as ids
 from icewright.core.avro_values import Schema
 from icewright.core.schemas import columns
 from icewright.core.table import TableMetadata
 
-_DATA_FILE, _PARTITION = 2, 102
 _WIDER = {"int": "long", "float": "double"}
 _BYTES = {"int": 4, "long": 8, "float": 4, "double": 8}
 
@@ -29,25 +30,19 @@ def source_types(metadata: TableMetadata, spec_id: int) -> dict[int, str]:
 
 def partition_bytes(data_file: Schema) -> int:
     """Return the bytes of the numbers in a manifest's partition tuples, which promotions of their columns add to."""
-    (partition,) = (one["type"] for one in data_file["fields"] if one.get("field-id") == _PARTITION)
-    kinds = (one["type"] for one in partition_fields(partition))
+    kinds = (one["type"] for one in partition_fields(field_type(data_file, ids.PARTITION)))
     return sum(kind.get("size") or _BYTES.get(kind["type"], 0) for kind in kinds)
 
 
 def promoted(schema: Schema, types: Mapping[int, str]) -> Schema:
     """Return the schema of a manifest whose partition tuples hold values of these types; itself where they do."""
-    (data_file,) = (one["type"] for one in schema["fields"] if one.get("field-id") == _DATA_FILE)
-    (partition,) = (one["type"] for one in data_file["fields"] if one.get("field-id") == _PARTITION)
+    data_file = field_type(schema, ids.DATA_FILE)
+    partition = field_type(data_file, ids.PARTITION)
     fields, wider = _promoted_fields(partition, types)
     if not wider:
         return schema
-    changed = _with_type(data_file, _PARTITION, {**partition, "fields": fields})
-    return _with_type(schema, _DATA_FILE, changed)
-
-
-def _with_type(record: Schema, field_id: int, kind: Schema) -> dict[str, Any]:
-    fields = [{**one, "type": kind} if one.get("field-id") == field_id else one for one in record["fields"]]
-    return {**record, "fields": fields}
+    changed = with_field_type(data_file, ids.PARTITION, {**partition, "fields": fields})
+    return with_field_type(schema, ids.DATA_FILE, changed)
 
 
 def _promoted_fields(partition: Schema, types: Mapping[int, str]) -> tuple[list[Schema], bool]:

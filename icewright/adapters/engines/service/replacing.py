@@ -9,12 +9,11 @@ from typing import Any
 from uuid import uuid4
 
 from icewright.adapters.engines.service import manifest_list_files as lists
-from icewright.adapters.engines.service.avro_records import VERSION_SEQUENCES
 from icewright.adapters.engines.service.manifest_files import Entry, ManifestWriter, WrittenManifest
 from icewright.core import field_ids as ids
 from icewright.core.errors import CommitStateUnknown, IcewrightError, InvariantViolated, MetadataUnreadable
 from icewright.core.paths import metadata_folder
-from icewright.core.table import MAIN, ManifestContent, ManifestFile, Snapshot, TableMetadata
+from icewright.core.table import FORMAT_V2, MAIN, ManifestContent, ManifestFile, Snapshot, TableMetadata
 from icewright.core.verify import identity_violations, ref_violations
 from icewright.ports import AddSnapshot, Catalog, Clock, TableFiles
 
@@ -85,7 +84,7 @@ class Replacing:
         Raises `CommitConflict` when the table has changed, `InvariantViolated` when the commit did more.
         """
         base, current, rows = self.base, self.current, self._rows
-        sequence = base.last_sequence_number + 1 if base.format_version >= VERSION_SEQUENCES else 0
+        sequence = base.last_sequence_number + 1 if base.format_version >= FORMAT_V2 else 0
         retained = [row for row in rows.records if rows.value(row, ids.MANIFEST_PATH) not in dropped]
         content = lists.manifest_list(
             rows, retained, self.written, base, self.snapshot_id, current.snapshot_id, sequence
@@ -101,7 +100,7 @@ class Replacing:
             "summary": {"operation": operation} | {f"manifests-{n}": str(c) for n, c in counts.items()} | {**summary},
             "schema-id": base.schema.get("schema-id", 0),
         }
-        if base.format_version >= VERSION_SEQUENCES:
+        if base.format_version >= FORMAT_V2:
             snapshot["sequence-number"] = sequence
         self.files.write(self._list, content)
         try:

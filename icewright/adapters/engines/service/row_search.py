@@ -19,6 +19,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
+from icewright.adapters.engines.arrow.deletes import PUFFIN_MAGIC
 from icewright.adapters.engines.arrow.live_files import only_data_file
 from icewright.adapters.engines.arrow.opening import Opener, StorageOpener, UnreadableFile
 from icewright.adapters.engines.arrow.reading import BatchScan
@@ -33,11 +34,13 @@ from icewright.adapters.engines.service.file_slices import (
     reading_layout,
     slice_of,
 )
+from icewright.adapters.engines.service.footers import PARQUET_MAGIC
 from icewright.adapters.engines.service.manifest_files import DATA, DELETED, EQUALITY_DELETES, POSITION_DELETES
 from icewright.adapters.engines.service.manifest_list_files import read_list
 from icewright.adapters.engines.service.reachable import reached, with_key
 from icewright.adapters.engines.service.row_predicate import RowPredicate
 from icewright.core import field_ids as ids
+from icewright.core.avro_values import AVRO_MAGIC
 from icewright.core.copying import MARKER
 from icewright.core.erasure import ORPHAN_AGE, SNAPSHOT_AGE, FoundRows, RowPlace, RowSearchReport, SearchedFile
 from icewright.core.errors import FolderMissing, MetadataUnreadable, Refused
@@ -50,7 +53,6 @@ from icewright.ports.work import WorkerThreads
 _CONCURRENCY = 4
 _ROUNDS = 5
 _DELETED_ROW = "row"  # optional in position delete files, deprecated with v3 (spec, Position Delete Files)
-_PARQUET, _PUFFIN, _AVRO = b"PAR1", b"PFA1", b"Obj\x01"
 # what lies in a table's folders without rows in it
 _WITHOUT_ROWS = rf"(\.metadata\.json(\.gz)?|\.crc|/version-hint\.text|/_SUCCESS|/{re.escape(MARKER)})$"
 _MANIFEST, _MANIFEST_LIST = b'"manifest_entry"', b'"manifest_file"'
@@ -234,12 +236,12 @@ class _Round:
         files = self.search.files
         if (size := files.size(path)) is None:
             return 0  # deleted by now
-        magic = files.read_range(path, 0, len(_PARQUET))
-        if magic == _PUFFIN:
+        magic = files.read_range(path, 0, len(PARQUET_MAGIC))
+        if magic == PUFFIN_MAGIC:
             return 0
-        if magic == _AVRO:
+        if magic == AVRO_MAGIC:
             return self._read_avro(path)
-        if magic != _PARQUET:
+        if magic != PARQUET_MAGIC:
             self._unread[path] = "it is no Parquet file"
             return 0
         try:
