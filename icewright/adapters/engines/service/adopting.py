@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
-import polars as pl
-
+from icewright.adapters.engines.service.folders import files_below
 from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.listing import metadata_files, unreferenced_metadata_beside
 from icewright.adapters.engines.service.other_formats import markers_of_other_formats
 from icewright.adapters.engines.service.successors import IdentifiedMetadata, UnreferencedMetadata, identify
 from icewright.adapters.engines.service.surroundings import Surroundings
-from icewright.core.errors import FolderMissing, MetadataUnreadable, Refused
+from icewright.core.errors import MetadataUnreadable, Refused
 from icewright.core.paths import key
 from icewright.core.table import TableMetadata
 from icewright.ports import Adoptable
@@ -65,10 +63,8 @@ class Adopting:
         named = {key(path) for path in (metadata.metadata_location, *metadata.metadata_log)}
         unreferenced: list[UnreferencedMetadata] = []
         for root in metadata.roots:
-            with suppress(FolderMissing):  # all files of the table may lie elsewhere
-                for batch in self.guard.registry.files.listing(root):
-                    frame = metadata_files(pl.DataFrame(pl.from_arrow(batch)))
-                    unreferenced += [UnreferencedMetadata(*row) for row in frame.rows() if key(row[0]) not in named]
+            for frame in map(metadata_files, files_below(self.guard.registry.files, root)):
+                unreferenced += [UnreferencedMetadata(*row) for row in frame.rows() if key(row[0]) not in named]
         return unreferenced
 
     def _identified(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -31,6 +30,7 @@ from icewright.adapters.engines.service.avro_records import (
     plain_schema,
     translating_errors,
 )
+from icewright.adapters.engines.service.folders import files_below
 from icewright.adapters.engines.service.footers import PARQUET_MAGIC, puffin_footer
 from icewright.adapters.engines.service.integrity import IntegrityCheck
 from icewright.adapters.engines.service.manifest_files import POSITION_DELETES
@@ -39,7 +39,7 @@ from icewright.adapters.metadata.document import GZIP, Editor, decode, encode_as
 from icewright.adapters.metadata.parsing import parse
 from icewright.core import field_ids as ids
 from icewright.core.copying import MARKER, CopyResult, Relocation, uuid_of_copy
-from icewright.core.errors import FileMissing, FolderMissing, MetadataUnreadable, Refused, UnsupportedTable
+from icewright.core.errors import FileMissing, MetadataUnreadable, Refused, UnsupportedTable
 from icewright.core.integrity import CheckLevel
 from icewright.core.places import Spelling
 from icewright.core.table import MAIN, WRITE_PATHS, TableMetadata
@@ -133,12 +133,10 @@ class TableCopy:
 
     def _present(self) -> pl.DataFrame:
         """Return path and bytes of the files at the place. Raises `Refused` when they are no copy of this table."""
-        frames = [pl.DataFrame(schema={"path": pl.String, "bytes": pl.Int64})]
-        with suppress(FolderMissing):  # of a file system
-            for batch in self.files.listing(self._relocation.place):
-                frames.append(pl.DataFrame(pl.from_arrow(batch)).select("path", "bytes"))  # noqa: PERF401 - it may raise
-        name = pl.col("path").str.split("/").list.last()
-        present = pl.concat(frames).filter(~name.str.starts_with("."))  # what a crash leaves of a write is hidden
+        none = pl.DataFrame(schema={"path": pl.String, "bytes": pl.Int64})
+        frames = (frame.select("path", "bytes") for frame in files_below(self.files, self._relocation.place))
+        hidden = pl.col("path").str.split("/").list.last().str.starts_with(".")  # as what a crash leaves of a write
+        present = pl.concat([none, *frames]).filter(~hidden)
         if present.height:
             self._require_own()
         return present

@@ -22,6 +22,7 @@ from icewright.adapters.engines.service.checked_entries import CheckedEntries
 from icewright.adapters.engines.service.column_types import replaced_types
 from icewright.adapters.engines.service.content_faults import check_content
 from icewright.adapters.engines.service.content_file import ContentFile
+from icewright.adapters.engines.service.folders import files_below
 from icewright.adapters.engines.service.footers import check_statistics
 from icewright.adapters.engines.service.listing import hashed
 from icewright.adapters.engines.service.manifest_files import DATA
@@ -35,7 +36,7 @@ from icewright.adapters.engines.service.reachable import (
     statistics_of,
 )
 from icewright.adapters.engines.service.row_faults import Answer, RowCheck
-from icewright.core.errors import FolderMissing, MetadataUnreadable
+from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import CheckLevel, FileFault, FileFaultKind, IntegrityReport, name_mapping
 from icewright.core.places import is_object_store
 from icewright.core.table import Snapshot, TableMetadata, TableRef
@@ -141,12 +142,8 @@ class IntegrityCheck:
         """List the table's location and write paths; only hashes of paths stay, with the bytes of the files."""
         listed = _NO_FILES.clone()
         for place in self.metadata.roots:
-            try:
-                for batch in self.files.listing(place):
-                    frame = pl.DataFrame(pl.from_arrow(batch.select(["path", "bytes"])))
-                    listed.extend(frame.select(hash=self._hashes(frame["path"]), listed="bytes"))
-            except FolderMissing:  # each of its files is asked for
-                continue
+            for frame in files_below(self.files, place):  # without the folder, each of its files is asked for
+                listed.extend(frame.select(hash=self._hashes(frame["path"]), listed="bytes"))
         return listed.unique("hash") if len(self.metadata.roots) > 1 else listed
 
     def _read_lists(self, snapshots: Sequence[Snapshot]) -> None:

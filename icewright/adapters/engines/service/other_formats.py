@@ -8,9 +8,9 @@ read what an expiry deletes (https://docs.delta.io/latest/delta-uniform.html).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import suppress
 
-from icewright.core.errors import FolderMissing, Refused
+from icewright.adapters.engines.service.folders import files_below
+from icewright.core.errors import Refused
 from icewright.core.paths import key
 from icewright.core.table import TableMetadata
 from icewright.core.words import in_shell
@@ -35,9 +35,8 @@ def markers_of_other_formats(files: Storage, metadata: TableMetadata) -> dict[st
     stats = files.stat(list(paths), len(paths))
     markers = {path: name for path, name in paths.items() if stats.get(path) is not None}
     log = f"{location}/{_DELTA_LOG}"
-    if not markers:
-        with suppress(FolderMissing):
-            markers |= {log: "Delta Lake"} if any(batch.num_rows for batch in files.listing(log)) else {}
+    if not markers and any(frame.height for frame in files_below(files, log)):
+        markers[log] = "Delta Lake"
     return markers
 
 

@@ -17,11 +17,12 @@ from icewright.adapters.engines.service.avro_records import (
     plain_schema,
     translating_errors,
 )
+from icewright.adapters.engines.service.folders import files_below
 from icewright.adapters.engines.service.manifest_bytes import ManifestBytes, manifest_of
 from icewright.adapters.engines.service.manifest_files import ADDED, WrittenManifest, partition_schema
 from icewright.adapters.engines.service.partition_bounds import partition_fields, summaries
 from icewright.core import field_ids as ids
-from icewright.core.errors import FolderMissing, MetadataUnreadable
+from icewright.core.errors import MetadataUnreadable
 from icewright.core.paths import key, metadata_folder
 from icewright.core.table import FORMAT_V2, Snapshot, TableMetadata
 from icewright.ports import TableFiles
@@ -31,12 +32,9 @@ def avro_files(files: TableFiles, base: TableMetadata) -> Mapping[str, int]:
     """Return the Avro files of the table's metadata folder with their bytes, but for manifest lists."""
     lists = {key(snapshot.manifest_list or "") for snapshot in base.snapshots}
     sizes: dict[str, int] = {}
-    try:
-        for batch in files.listing(metadata_folder(base.location, base.properties)):
-            frame = pl.DataFrame(pl.from_arrow(batch)).filter(pl.col("path").str.ends_with(".avro"))
-            sizes |= {path: size for path, size in frame.select("path", "bytes").iter_rows() if key(path) not in lists}
-    except FolderMissing:
-        pass
+    for frame in files_below(files, metadata_folder(base.location, base.properties)):
+        avro = frame.filter(pl.col("path").str.ends_with(".avro")).select("path", "bytes")
+        sizes |= {path: size for path, size in avro.iter_rows() if key(path) not in lists}
     return sizes
 
 

@@ -18,11 +18,12 @@ from functools import cached_property
 import polars as pl
 
 from icewright.adapters.engines.service import manifest_list_files as lists
+from icewright.adapters.engines.service.folders import files_below
 from icewright.adapters.engines.service.lost_manifests import LostManifests
 from icewright.adapters.engines.service.own_manifests import added_by, avro_files
 from icewright.adapters.engines.service.repair_main import MainRepair
 from icewright.core import field_ids as ids
-from icewright.core.errors import FolderMissing, MetadataUnreadable
+from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFault, FileFaultKind
 from icewright.core.paths import key
 from icewright.core.places import Spelling
@@ -94,15 +95,10 @@ class TableRepair:
         }
         names, reasons = [name for name in missing if _UUID.search(name)], {}
         for place in self.request.base.roots if names else ():
-            try:
-                for batch in self.files.listing(place):
-                    frame = pl.DataFrame(pl.from_arrow(batch)).select(
-                        "path", pl.col("path").str.split("/").list.last().alias("name")
-                    )
-                    for path, name in frame.filter(pl.col("name").is_in(names)).iter_rows():
-                        reasons[missing[name]] = f"a file of this name is {path}: put it back"
-            except FolderMissing:
-                continue
+            for frame in files_below(self.files, place):
+                named = frame.select("path", name=pl.col("path").str.split("/").list.last())
+                for path, name in named.filter(pl.col("name").is_in(names)).iter_rows():
+                    reasons[missing[name]] = f"a file of this name is {path}: put it back"
         return reasons
 
     def _is_own(self, path: str) -> bool:

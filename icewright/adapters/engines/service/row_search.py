@@ -34,6 +34,7 @@ from icewright.adapters.engines.service.file_slices import (
     reading_layout,
     slice_of,
 )
+from icewright.adapters.engines.service.folders import files_below
 from icewright.adapters.engines.service.footers import PARQUET_MAGIC
 from icewright.adapters.engines.service.manifest_files import DATA, DELETED, EQUALITY_DELETES, POSITION_DELETES
 from icewright.adapters.engines.service.manifest_list_files import read_list
@@ -43,7 +44,7 @@ from icewright.core import field_ids as ids
 from icewright.core.avro_values import AVRO_MAGIC
 from icewright.core.copying import MARKER
 from icewright.core.erasure import ORPHAN_AGE, SNAPSHOT_AGE, FoundRows, RowPlace, RowSearchReport, SearchedFile
-from icewright.core.errors import FolderMissing, MetadataUnreadable, Refused
+from icewright.core.errors import MetadataUnreadable, Refused
 from icewright.core.integrity import FileFaultKind
 from icewright.core.recovery import point_of
 from icewright.core.table import MAIN, RefKind, TableMetadata, TableRef
@@ -207,12 +208,9 @@ class _Round:
     def _listed(self) -> Iterator[tuple[str, datetime | None]]:
         """Yield all files in the table's places that may hold rows, with the times at which they were written."""
         for place in self._places[0]:
-            try:
-                for batch in self.search.files.listing(place):
-                    frame = pl.DataFrame(pl.from_arrow(batch)).filter(~pl.col("path").str.contains(_WITHOUT_ROWS))
-                    yield from frame.select("path", "modified").iter_rows()
-            except FolderMissing:
-                continue
+            for frame in files_below(self.search.files, place):
+                with_rows = frame.filter(~pl.col("path").str.contains(_WITHOUT_ROWS))
+                yield from with_rows.select("path", "modified").iter_rows()
 
     def _with_keys(self, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Yield the paths with the keys by which two spellings of one path meet."""
