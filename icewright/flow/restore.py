@@ -21,7 +21,7 @@ from icewright.core.errors import (
     TableReplaced,
 )
 from icewright.core.integrity import CheckLevel
-from icewright.core.operations.expire_snapshots import expiry
+from icewright.core.operations.expire_snapshots import expiry, switched_off
 from icewright.core.recovery import PointCosts, points
 from icewright.core.restore import RestorePlan, plan_restore, resolve, total_rows
 from icewright.core.table import MAIN, TableMetadata, TableRef
@@ -82,7 +82,9 @@ def point_costs(runtime: Runtime, metadata: TableMetadata) -> PointCosts:
     names = {point.name for point in all_points}
     untagged = replace(metadata, refs=tuple(ref for ref in metadata.refs if ref.name not in names))
     holds, knobs = runtime.store.pins.holds(metadata), runtime.policy().knobs_for(metadata.ref, metadata)
-    expired = frozenset(expiry(untagged, holds, knobs, now).snapshot_ids)
+    expired = frozenset[int]()
+    if switched_off(metadata, knobs) is None:
+        expired = frozenset(expiry(untagged, holds, knobs, now).snapshot_ids)
     return runtime.engine.point_costs(metadata, expired & {point.snapshot_id for point in all_points}, expired)
 
 

@@ -119,19 +119,30 @@ def test_a_commit_in_between_is_planned_on(workspace: Workspace, monkeypatch: py
 def test_points_cost_what_nothing_else_keeps(workspace: Workspace) -> None:
     """The bytes are those that an expiry deletes once the points are dropped: of one alone, and of all together."""
     craft = workspace.craft()
-    one, two, three, four = (craft.data({"id": [n], "part": ["p"]}) for n in range(4))
-    ages = [workspace.clock.now() - timedelta(hours=hours) for hours in (240, 192, 144, 2)]
+    one, two, brief, after, three, four = (craft.data({"id": [n], "part": ["p"]}) for n in range(6))
+    ages = [workspace.clock.now() - timedelta(hours=hours) for hours in (240, 192, 150, 149, 144, 2)]
     first = craft.commit(ages[0], [one])
     craft.commit(ages[1], [two])
-    third = craft.commit(ages[2], [three], replaced=first)
-    craft.commit(ages[3], [four], replaced=third)
+    passing = craft.commit(ages[2], [brief])  # no point, so that it expires whatever becomes of the points
+    craft.commit(ages[3], [after], replaced=passing)
+    third = craft.commit(ages[4], [three], replaced=first)
+    craft.commit(ages[5], [four], replaced=third)
     folder = workspace.publish(craft)
     workspace.job(Operation.RECOVERY_POINTS, recovery_points__daily=12)
-    knobs = workspace.runtime({k: v for k, v in KNOBS_OF[EXPIRE].items() if k.startswith("expire")})
-    found = points(workspace.metadata())
+    settings = {k: v for k, v in KNOBS_OF[EXPIRE].items() if k.startswith("expire")}
+    knobs, base = workspace.runtime(settings), workspace.metadata()
+    found = points(base)
     assert len({point.snapshot_id for point in found}) == 3
-    costs = point_costs(knobs, workspace.metadata())
-    assert point_costs(workspace.runtime({"expire_snapshots.retention_hours": 9999}), workspace.metadata()).bytes == 0
+    costs = point_costs(knobs, base)
+    assert point_costs(workspace.runtime({"expire_snapshots.retention_hours": 9999}), base).bytes == 0
+    own = replace(base, properties={f"icewright.{name}": str(value) for name, value in settings.items()})
+    assert point_costs(workspace.app.runtime, own) == costs
+    others = tuple(SnapshotRef(f"kept-{p.name}", RefKind.TAG, p.snapshot_id) for p in found)
+    assert point_costs(knobs, replace(base, refs=base.refs + others)).bytes == 0
+    for off in (workspace.runtime({**settings, "expire_snapshots.enabled": False}), knobs):
+        ungathered = base if off is not knobs else replace(base, properties={"gc.enabled": "false"})
+        assert point_costs(off, ungathered).bytes == 0
+    workspace.run(EXPIRE)
     alone = costs.of(found[-1])
     assert costs.of(found[0]) == 0  # the next one has its file too
     for dropped, said in ((found[-1:], alone), (found[:-1], costs.bytes - alone)):

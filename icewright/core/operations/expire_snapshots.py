@@ -69,7 +69,7 @@ def snapshot_expirations(
     metadata: TableMetadata, holds: Sequence[SnapshotHold], knobs: Knobs, now: datetime
 ) -> Mapping[int, datetime | str]:
     """Return by snapshot id when the snapshot will be old enough to expire, or else what retains it."""
-    if (off := _switched_off(metadata, knobs)) is not None:
+    if (off := switched_off(metadata, knobs)) is not None:
         return dict.fromkeys(metadata.by_id, off)
     ageless = replace(metadata, refs=tuple(replace(ref, max_snapshot_age=None) for ref in metadata.refs))
     plan = _plan(ageless, holds, knobs, now, _AGELESS)
@@ -91,7 +91,7 @@ def _uncollected(metadata: TableMetadata) -> str | None:
     return None if gc_enabled(properties) else f"gc.{SWITCHED_OFF} on the table{collected_by(properties)}"
 
 
-def _switched_off(metadata: TableMetadata, knobs: Knobs) -> str | None:
+def switched_off(metadata: TableMetadata, knobs: Knobs) -> str | None:
     """Return why nothing of a table expires; None when it does."""
     if (uncollected := _uncollected(metadata)) is not None:
         return uncollected
