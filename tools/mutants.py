@@ -110,7 +110,11 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     ),
     "adapters/store/pins.py": ("tests/contracts/test_store.py",),
     "adapters/store/ledger.py": ("tests/contracts/test_store.py", "tests/contracts/test_undo_store.py"),
-    "adapters/catalogs/staging.py": ("tests/adapters/test_staging.py", *_COMMITS),
+    "adapters/catalogs/staging.py": (
+        "tests/adapters/test_staging.py",
+        "tests/adapters/test_metadata.py",
+        "tests/contracts/test_catalog_restore.py",
+    ),
     "adapters/catalogs/sql.py": ("tests/contracts/test_catalog.py", *_COMMITS),
     "adapters/metadata/changes.py": (
         "tests/adapters/test_metadata.py",

@@ -19,13 +19,15 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
 from icewright.adapters.catalogs.metadata_files import MetadataCache
+from icewright.adapters.catalogs.staging import write_metadata
+from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.metadata.changes import apply_change
 from icewright.adapters.metadata.document import decode, encode, next_location
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.hotness import history_span, replaced_after
-from icewright.core.table import TableRef
-from icewright.ports import AddSnapshot, RemoveSnapshots
+from icewright.core.table import RefKind, SnapshotRef, TableRef
+from icewright.ports import AddSnapshot, RemoveSnapshots, SetRefs
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 REF = TableRef("lake", ("sales",), "orders")
@@ -86,6 +88,18 @@ def test_a_new_snapshot() -> None:
     assert after["snapshot-log"][-1] == {"snapshot-id": 5, "timestamp-ms": 1_800_000_000_000}
 
 
+def test_a_ref_that_is_set() -> None:
+    """It says what it is set to and what is not understood, and no more what it said before."""
+    before = document()
+    before["refs"]["main"]["min-snapshots-to-keep"] = 3
+    first = before["snapshots"][0]["snapshot-id"]
+    main = SnapshotRef("main", RefKind.BRANCH, first, max_ref_age=timedelta(days=1))
+    after = json.loads(encode(apply_change(decode(json.dumps(before).encode(), "m"), "m", SetRefs((main,)), NOW)))
+    expected = {"type": "branch", "snapshot-id": first, "max-ref-age-ms": 86_400_000, "of-the-future": 1}
+    assert after["refs"] == {"main": expected}
+    assert after["current-snapshot-id"] == first
+
+
 def test_gzipped() -> None:
     """A gzipped file is read whatever its name is; the next one is gzipped when the table asks for it."""
     packed = gzip.compress(json.dumps(document()).encode())
@@ -95,6 +109,21 @@ def test_gzipped() -> None:
     assert encode(asked_document)[:2] == b"\x1f\x8b"
     assert next_location(asked_document, "s3://b/t/metadata/00007-a.metadata.json").endswith(".gz.metadata.json")
     assert "/00008-" in next_location(asked_document, "s3://b/t/metadata/00007-a.metadata.json")
+
+
+@pytest.mark.parametrize("ids", [{"current-schema-id": 3, "default-spec-id": 2, "default-sort-order-id": 1}, {}])
+def test_the_file_that_a_commit_writes(tmp_path: Path, ids: dict[str, int]) -> None:
+    """It says which ids are in force, 0 for those that version 1 leaves out; a change without effect writes none."""
+    path, files = tmp_path / "00007-a.metadata.json", LocalStorage()
+    path.write_text(json.dumps(document(location=f"file://{tmp_path}", **ids)), encoding="utf-8")
+    base = parse(REF, str(path), path.read_bytes())
+    assert write_metadata(files, base, SetRefs(base.refs), NOW) is None
+    assert list(tmp_path.rglob("*.json")) == [path]
+    staged = write_metadata(files, base, RemoveSnapshots(frozenset({base.snapshots[0].snapshot_id}), frozenset()), NOW)
+    assert staged is not None
+    assert parse(REF, staged.location, files.read(staged.location)) == staged.after
+    expected = {"current-schema-id": 0, "default-spec-id": 0, "default-sort-order-id": 0}
+    assert staged.ids == expected | ids
 
 
 @pytest.mark.parametrize("missing", ["null", "absent"])
@@ -182,7 +211,7 @@ _MEASURED = """
 import resource, sys
 from datetime import UTC, datetime, timedelta
 from icewright.adapters.metadata import changes, document, parsing
-from icewright.core.table import TableRef
+from icewright.core.table import RefKind, SnapshotRef, TableRef
 from icewright.ports import RemoveSnapshots
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 before, path = peak(), sys.argv[1]

@@ -29,6 +29,7 @@ BASE, NEW, OTHER = (
 )
 LANDED = metadata(metadata_location=NEW, metadata_log=(BASE.metadata_location,))
 BUILT_ON = metadata(metadata_location=OTHER, metadata_log=(BASE.metadata_location, NEW))
+FORGETFUL = metadata(metadata_location=OTHER, metadata_log=(NEW,))  # whose log is no longer
 OVERTAKEN = metadata(metadata_location=OTHER, metadata_log=(BASE.metadata_location,))
 ANOTHER = metadata(metadata_location=OTHER, metadata_log=("s3://lake/else",))
 AWAY = StorageUnavailable("throttled")
@@ -55,6 +56,7 @@ def loading(*seen: Seen) -> Callable[[TableRef], TableMetadata]:
     [
         (AccessDenied("403"), LANDED, True),  # a gateway sent it again
         (AccessDenied("403"), BUILT_ON, True),
+        (AccessDenied("403"), FORGETFUL, True),
         (AccessDenied("403"), BASE, False),
         (CommitConflict("409"), OVERTAKEN, False),
         (CommitConflict("409"), ANOTHER, None),

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-import msgspec
-
 from icewright.adapters.metadata.changes import apply_change
 from icewright.adapters.metadata.changes import unrestorable as unrestorable_into
-from icewright.adapters.metadata.document import decode, encode, next_location
+from icewright.adapters.metadata.document import Editor, decode, encode, next_location
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import (
     CatalogUnavailable,
@@ -129,7 +127,7 @@ def write_metadata(files: MetadataFiles, base: TableMetadata, change: Change, no
         return None
     location = next_location(document, base.metadata_location)
     content = encode(new)
-    ids = {name: _id(new, name) for name in _IDS}
+    ids = {name: Editor(new).get(name, 0) for name in _IDS}
     del document, new  # which hold the whole file as it was
     after = parse(base.ref, location, content)  # what cannot be read back is not written
     files.write(location, content)
@@ -139,12 +137,6 @@ def write_metadata(files: MetadataFiles, base: TableMetadata, change: Change, no
 def unrestorable(files: MetadataFiles, base: TableMetadata, change: RestoreSnapshots) -> str:
     """Return what the change cannot restore into the file of `base`; see `Catalog.unrestorable`."""
     return unrestorable_into(decode(files.read(base.metadata_location), base.metadata_location), change)
-
-
-def _id(document: Mapping[str, object], name: str) -> int:
-    value = document.get(name)
-    value = msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value
-    return value if isinstance(value, int) else 0
 
 
 def landed_before(

@@ -26,6 +26,7 @@ _STATISTICS = ("statistics", "partition-statistics")
 _GAP = "other snapshots of that time are gone"
 _DEFINITIONS = (("partition-specs", "spec-id", "partition spec"), ("schemas", "schema-id", "schema"))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_REF_FIELDS = {"snapshot-id", "type", "min-snapshots-to-keep", "max-snapshot-age-ms", "max-ref-age-ms"}
 METADATA_LOG = 100  # Iceberg's default of write.metadata.previous-versions-max
 
 
@@ -270,7 +271,8 @@ def _set_refs(new: Editor, change: SetRefs, now: datetime) -> bool:
     for ref in change.refs:
         if ref.snapshot_id not in present:
             raise Refused(f"{ref.kind} {ref.name} cannot be set: the table has no snapshot {ref.snapshot_id}")
-        refs[ref.name] = ref_document(ref)
+        future = {name: value for name, value in before.get(ref.name, {}).items() if name not in _REF_FIELDS}
+        refs[ref.name] = future | ref_document(ref)
         if ref.name == MAIN and ref.snapshot_id != current:
             new.set("current-snapshot-id", ref.snapshot_id)
             entry = {"snapshot-id": ref.snapshot_id, "timestamp-ms": _update_time(new, now)}
