@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from obstore import sign
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from icewright.adapters.catalogs.rest.client import StorageCredential
@@ -90,6 +91,53 @@ def test_places_of_two_kinds() -> None:
     catalog = sql_catalog("lake", {"uri": "sqlite:////c.db", "warehouse": "s3://lake/"}, ["gs://other/"])
     assert catalog.spark_conf()["spark.sql.catalog.lake.io-impl"].endswith("ResolvingFileIO")
     assert len(catalog.spark_packages()) == 4
+
+
+_NO_ENDPOINT = {key: S3[key] for key in S3 if key != "s3.endpoint"}
+_KEY = {"adls.account-key": "a2V5"}
+_EMULATOR = {"adls.blob-storage-scheme": "http", "adls.blob-storage-authority": "127.0.0.1:10000"}
+
+
+@pytest.mark.parametrize(
+    ("root", "properties", "address"),
+    [
+        ("s3://lake", _NO_ENDPOINT, "https://lake.s3.eu-1.amazonaws.com/x"),
+        (
+            "s3://my.lake",
+            _NO_ENDPOINT,
+            "https://s3.eu-1.amazonaws.com/my.lake/x",
+        ),  # which no certificate names as a host
+        ("s3://Old_Lake", _NO_ENDPOINT, "https://s3.eu-1.amazonaws.com/Old_Lake/x"),
+        ("s3://lake", S3, "http://127.0.0.1:9000/lake/x"),
+        (
+            "s3://lake",
+            {**S3, "s3.endpoint": "https://s3.host", "s3.force-virtual-addressing": "true"},
+            "https://lake.s3.host/x",
+        ),
+        (
+            "s3://lake",
+            {**S3, "s3.endpoint": "https://s3.host", "s3.path-style-access": "false"},
+            "https://lake.s3.host/x",
+        ),
+        ("abfss://c@acc.dfs.core.windows.net", _KEY, "https://acc.blob.core.windows.net/c/x"),
+        ("wasbs://c@acc.blob.core.chinacloudapi.cn", _KEY, "https://acc.blob.core.chinacloudapi.cn/c/x"),
+        ("abfss://c@onelake.dfs.fabric.microsoft.com", _KEY, "https://onelake.blob.fabric.microsoft.com/c/x"),
+        ("abfs://c", {**_KEY, "adls.account-name": "acc"}, "https://acc.blob.core.windows.net/c/x"),
+        ("abfs://c@acc", {**_KEY, **_EMULATOR}, "http://127.0.0.1:10000/acc/c/x"),
+        ("abfs://c@acc", {**_KEY, "adls.blob-storage-authority": ".blob.host"}, "https://acc.blob.host/c/x"),
+        ("abfs://c@acc", {**_KEY, "adls.blob-storage-authority": "https://host/acc"}, "https://host/acc/c/x"),
+    ],
+)
+def test_where_a_bucket_is_asked_for(root: str, properties: dict[str, str], address: str) -> None:
+    """Where PyIceberg and Java ask for it too: no request goes to another host, which may have such a bucket."""
+    store: Any = store_of(root, properties)
+    assert sign(store, "GET", "x", timedelta(minutes=1)).partition("?")[0] == address
+
+
+def test_an_arn_is_no_bucket() -> None:
+    """An access point has an alias for that."""
+    with pytest.raises(UnsupportedTable, match="by the access point's alias"):
+        store_of("s3://arn:aws:s3:eu-1:123456789012:accesspoint", S3)
 
 
 def test_azure_needs_an_account() -> None:

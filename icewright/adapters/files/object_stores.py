@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
@@ -34,7 +35,6 @@ _AZURE_SETTINGS = {
     "tenant_id": ("adls.tenant-id",),
     "client_id": ("adls.client-id",),
     "client_secret": ("adls.client-secret",),
-    "endpoint": ("adls.blob-storage-authority",),
 }
 _RETRY: Any = {"max_retries": 8, "retry_timeout": timedelta(seconds=120)}
 
@@ -64,11 +64,17 @@ def _client(endpoint: str) -> ClientConfig:
 
 
 def _s3(bucket: str, properties: Mapping[str, str], vended: CredentialSource | None) -> ObjectStore:
+    if bucket.startswith("arn:"):
+        raise UnsupportedTable(f"s3://{bucket}: an ARN names no bucket: spell locations by the access point's alias")
     config = settings(_S3_SETTINGS, properties)
     endpoint = config.get("endpoint", "")
     virtual = properties.get("s3.force-virtual-addressing", "false").lower() == "true"
     virtual |= properties.get("s3.path-style-access", "true").lower() == "false"
-    config["virtual_hosted_style_request"] = virtual or not endpoint
+    # a name with dots, capitals or underscores is no label of a host that has a certificate: SDKs put it into the path
+    virtual = (virtual or not endpoint) and re.fullmatch("[a-z0-9-]+", bucket) is not None
+    config["virtual_hosted_style_request"] = virtual
+    if virtual and endpoint:  # obstore wants the bucket there, others add it
+        config["endpoint"] = endpoint.replace("://", f"://{bucket}.", 1)
     provider: Any = None
     if vended is not None:
         config = {k: v for k, v in config.items() if k not in ("access_key_id", "secret_access_key", "session_token")}
@@ -107,6 +113,8 @@ def _azure(authority: str, properties: Mapping[str, str], vended: CredentialSour
     account = config.get("account_name", "")
     if not account:
         raise UnsupportedTable(f"{authority}: no Azure account: give adls.account-name, or container@account in paths")
+    if endpoint := _azure_endpoint(account, host, properties):
+        config["endpoint"] = endpoint
     config.setdefault("sas_key", properties.get(f"adls.sas-token.{account}"))
     provider: Any = None
     if vended is not None:
@@ -115,10 +123,22 @@ def _azure(authority: str, properties: Mapping[str, str], vended: CredentialSour
     return AzureStore(
         container,
         config=cast("AzureConfig", {k: v for k, v in config.items() if v is not None}),
-        client_options=_client(config.get("endpoint", "")),
+        client_options=_client(endpoint),
         retry_config=_RETRY,
         credential_provider=provider,
     )
+
+
+def _azure_endpoint(account: str, host: str, properties: Mapping[str, str]) -> str:
+    """Return where an account's blobs are, by the properties or the host of a path; blank for Azure's public cloud."""
+    domain = host.replace(".dfs.", ".blob.", 1).partition(".")[2]
+    given = properties.get("adls.blob-storage-authority") or f".{domain}"
+    if "://" in given:
+        return given
+    if given in (".", ".blob.core.windows.net"):
+        return ""
+    scheme = properties.get("adls.blob-storage-scheme", "https")
+    return f"{scheme}://{account}{given}" if given.startswith(".") else f"{scheme}://{given}/{account}"
 
 
 def _credential_provider(

@@ -50,9 +50,10 @@ def _client(store: S3Store) -> Any:  # noqa: ANN401 - boto3 makes its classes wh
     keys = config if provider is None else provider()
     token = "session_token" if provider is None else "token"
     style = "virtual" if config.get("virtual_hosted_style_request") == "true" else "path"
+    endpoint = (config.get("endpoint") or "").replace(f"://{config['bucket']}.", "://", 1 if style == "virtual" else 0)
     return boto3.Session().client(
         "s3",
-        endpoint_url=config.get("endpoint"),
+        endpoint_url=endpoint or None,
         region_name=config.get("region"),
         aws_access_key_id=keys.get("access_key_id"),
         aws_secret_access_key=keys.get("secret_access_key"),
