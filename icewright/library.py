@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from html import escape
 from typing import TYPE_CHECKING, Any, Self
@@ -319,9 +319,8 @@ class TableHandle:
             raise UsageError(f"{self.ref} is paused ({row.paused}): resume it, or run with force=True")
         if not dry_run:
             reconcile_interrupted(runtime)
-        policy = runtime.policy
-        with_settings = replace(runtime, policy=lambda: replace(policy(), command=command))
-        result = execute(with_settings, Request(self.ref, tuple(named), manual=True, force=force, dry_run=dry_run))
+        request = Request(self.ref, tuple(named), manual=True, force=force, dry_run=dry_run)
+        result = execute(runtime.with_settings(command), request)
         rows = [
             OperationResult(
                 str(outcome.operation),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 
 class Operation(enum.StrEnum):
@@ -50,3 +50,8 @@ ORDERS: Mapping[str, tuple[Operation, ...]] = {
         Operation.CHECK,
     ),
 }
+
+
+def in_order(operations: Collection[Operation]) -> tuple[Operation, ...]:
+    """Return the operations in the canonical order, each once."""
+    return tuple(operation for operation in Operation if operation in operations)

@@ -9,6 +9,7 @@ from typing import Any
 
 from icewright.core.capacity import Priority
 from icewright.core.errors import UsageError
+from icewright.core.operation import in_order
 from icewright.core.plan import PlannedJob
 from icewright.core.policy import ON_POOL, Operation
 from icewright.core.selection import TableSelection
@@ -41,7 +42,7 @@ def queue_requested(
 
     `on_pool`: that is Spark's work.
     """
-    ordered = tuple(op for op in Operation if op in operations)
+    ordered = in_order(operations)
     job = PlannedJob(
         ref=row.ref,
         table_uuid=row.table_uuid or "",
@@ -59,10 +60,8 @@ def queue_requested(
 
 def would_do(runtime: Runtime, row: TableRow, operations: Sequence[Operation], knobs: Mapping[str, Any]) -> JobResult:
     """Return the result of a dry run of the operations."""
-    policy = runtime.policy
-    configured = replace(runtime, policy=lambda: replace(policy(), command=dict(knobs)))
-    ordered = tuple(op for op in Operation if op in operations)
-    return execute(configured, Request(row.ref, ordered, manual=True, dry_run=True))
+    request = Request(row.ref, in_order(operations), manual=True, dry_run=True)
+    return execute(runtime.with_settings(knobs), request)
 
 
 def selected_tables(

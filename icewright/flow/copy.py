@@ -12,7 +12,7 @@ from icewright.core.paths import named_place, split
 from icewright.core.places import Spelling
 from icewright.core.restore import resolve
 from icewright.core.table import TableMetadata, TableRef
-from icewright.flow.operation import Request, load
+from icewright.flow.operation import load
 from icewright.flow.register import named_tables, register, require_registering
 from icewright.flow.runtime import Runtime
 from icewright.flow.table_job import TableJob
@@ -93,7 +93,7 @@ def copy_table(
 
 def carry_out_dequeued(runtime: Runtime, job: JobRow, running: TableJob) -> str:
     """Carry a queued copy out; return what was copied. Where the copy lies is the job's result."""
-    load(runtime, Request(job.ref, (), job.table_uuid))  # raises when the table was replaced
+    load(runtime, job.ref, job.table_uuid)  # raises when the table was replaced
 
     def check() -> None:
         if (reason := running.lease.end_reason()) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from icewright.core.erasure import NOT_SEARCHED, SETTINGS, ErasureStep, RowPlace, RowSearchReport, erasure_steps
 from icewright.core.errors import Refused, UsageError
 from icewright.core.layering import parse_settings
+from icewright.core.operation import in_order
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
 from icewright.core.words import count
@@ -79,16 +80,14 @@ def erase(
         raise Refused(f"{ref} is paused ({row.paused}): resume the table before rows are erased")
     before = runtime.engine.find_rows(ref, predicate)
     steps = erasure_steps(before)
-    operations = {step.operation for step in steps} - {None}
+    operations = {step.operation for step in steps if step.operation is not None}
     if Operation.COMPACT in operations:
         operations.add(Operation.REWRITE_MANIFESTS)  # compaction leaves entries of the files that it took out
     now = runtime.clock.now()
     if dry_run or not operations or any(step.place is RowPlace.LIVE for step in steps):
         return ErasureResult(before, before, now)
-    policy, command = runtime.policy, _settings(runtime)
-    with_settings = replace(runtime, policy=lambda: replace(policy(), command=command))
-    ordered = tuple(operation for operation in Operation if operation in operations)
-    request = Request(ref, ordered, before.table_uuid, manual=True)
+    with_settings = runtime.with_settings(_settings(runtime))
+    request = Request(ref, in_order(operations), before.table_uuid, manual=True)
     if running is None:
         job = execute(with_settings, request)
     else:
@@ -109,7 +108,7 @@ def _settings(runtime: Runtime) -> dict[str, Any]:
 
 def carry_out_dequeued(runtime: Runtime, job: JobRow, running: TableJob) -> str:
     """Carry a queued erasure out, or its search; return what is left. What was found is the job's result."""
-    load(runtime, Request(job.ref, (), job.table_uuid))  # raises when the table was replaced
+    load(runtime, job.ref, job.table_uuid)  # raises when the table was replaced
     predicate, dry_run = job.options[ERASE], bool(job.options[SEARCH_ONLY])
     try:
         result = erase(runtime, job.ref, predicate, dry_run=dry_run, running=running)

@@ -68,7 +68,7 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
     if (unavailable := _unavailable(runtime, request)) is not None:
         return no_job(JobState.SKIPPED, unavailable)
     try:
-        metadata, policy = load(runtime, request), runtime.policy()
+        metadata, policy = load(runtime, request.ref, request.table_uuid), runtime.policy()
         knobs = policy.knobs_for(request.ref, metadata)
     except (TableNotFound, TableReplaced) as error:
         return no_job(JobState.SKIPPED, str(error))
@@ -77,8 +77,7 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
             record_fault(runtime, error, request.ref)
             return no_job(JobState.SKIPPED, f"{UNAVAILABLE}: {error}")
         return no_job(JobState.FAILED, str(error))
-    order = ORDERS[knobs[ORDER]]
-    operations = tuple(sorted(request.operations, key=order.index))
+    operations = tuple(sorted(request.operations, key=ORDERS[knobs[ORDER]].index))
     request = replace(request, operations=operations, table_uuid=metadata.table_uuid)
     if request.dry_run:
         outcomes = tuple(OperationRunner(runtime, request, op, "dry-run", NoLease(), knobs).run() for op in operations)
@@ -99,7 +98,7 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
 
 def execute_within(runtime: Runtime, request: Request, job_id: str, lease: Lease) -> JobResult:
     """Run operations as a part of a job that holds the table already, and that goes on after them."""
-    knobs = runtime.policy().knobs_for(request.ref, load(runtime, request))
+    knobs = runtime.policy().knobs_for(request.ref, load(runtime, request.ref, request.table_uuid))
     measuring, outcomes = Measuring(runtime, job_id, lease, knobs), list[Outcome]()
     try:
         for operation in sorted(request.operations, key=ORDERS[knobs[ORDER]].index):
@@ -120,8 +119,7 @@ def execute_dequeued(runtime: Runtime, job: JobRow, lease: Lease | None = None) 
 def _execute_dequeued(runtime: Runtime, job: JobRow, lease: Lease) -> JobResult:
     options = dict(job.options)
     if options.get("set"):
-        policy = runtime.policy
-        runtime = replace(runtime, policy=lambda: replace(policy(), command=options["set"]))
+        runtime = runtime.with_settings(options["set"])
     manual, force = job.trigger == MANUAL, bool(options.get("force"))
     request = Request(job.ref, job.operations, job.table_uuid, manual=manual, force=force)
     with suppress(IcewrightError):  # it is met again below
@@ -129,7 +127,7 @@ def _execute_dequeued(runtime: Runtime, job: JobRow, lease: Lease) -> JobResult:
     if (unavailable := _unavailable(runtime, request)) is not None:
         return _release(runtime, job, unavailable)
     try:
-        metadata = load(runtime, request)
+        metadata = load(runtime, request.ref, request.table_uuid)
         knobs = runtime.policy().knobs_for(request.ref, metadata)
     except IcewrightError as error:
         if error.owner in SHARED:
@@ -138,8 +136,8 @@ def _execute_dequeued(runtime: Runtime, job: JobRow, lease: Lease) -> JobResult:
         missing = isinstance(error, TableNotFound | TableReplaced)
         state = JobState.SKIPPED if missing else JobState.FAILED
         return _end_unstarted(runtime, job, state, str(error), error.owner)
-    order = ORDERS[knobs[ORDER]]
-    request = replace(request, operations=tuple(sorted(request.operations, key=order.index)))
+    operations = tuple(sorted(request.operations, key=ORDERS[knobs[ORDER]].index))
+    request = replace(request, operations=operations)
     if (reason := _out_of_bounds(runtime, request)) is not None:  # the planner had another configuration
         defer(runtime, request.ref, request.operations, job.job_id, knobs.fingerprint, reason)
         return _end_unstarted(runtime, job, JobState.CANCELLED, reason)
@@ -238,7 +236,8 @@ def _run_job(
     finally:
         final_state = state or JobState.INTERRUPTED  # the process ends: the reconciler finishes the job
         result = JobResult(request.ref, job_id, final_state, tuple(outcomes), reason=reason, fault=fault)
-        _finish(_without_job_settings(runtime) if request.manual else runtime, job_id, result, measuring.latest)
+        # the settings of a manual request are those of its job alone
+        _finish(runtime.with_settings({}) if request.manual else runtime, job_id, result, measuring.latest)
     runtime.record_event(
         "job_finished", request.ref, {"job_id": job_id, "state": final_state, "summary": result.summary}
     )
@@ -305,12 +304,6 @@ def _measure(
     except Exception as error:  # noqa: BLE001 - the operation has failed with the same error
         return {"unreadable": str(error)}, None
     return dict(facts_summary(facts)), facts
-
-
-def _without_job_settings(runtime: Runtime) -> Runtime:
-    """Return the runtime without the settings that were given for one job."""
-    policy = runtime.policy
-    return replace(runtime, policy=lambda: replace(policy(), command={}))
 
 
 def _finish(runtime: Runtime, job_id: str, result: JobResult, measured: TableFacts | None = None) -> None:

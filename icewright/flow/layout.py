@@ -16,7 +16,7 @@ from typing import Any
 
 from icewright.core.ancestry import ancestors
 from icewright.core.effective import Knobs
-from icewright.core.errors import CommitConflict, CommitStateUnknown, Refused, UsageError
+from icewright.core.errors import CommitConflict, Refused, UsageError
 from icewright.core.filters import filter_columns
 from icewright.core.layering import Policy, parse_settings
 from icewright.core.layout import (
@@ -49,8 +49,8 @@ from icewright.core.table import TableMetadata, TableRef
 from icewright.core.verdicts import AUTO_TARGETS
 from icewright.core.words import count
 from icewright.flow.budgets import spending
-from icewright.flow.operation import Request, load
-from icewright.flow.runtime import Runtime
+from icewright.flow.operation import load
+from icewright.flow.runtime import COMMIT_ATTEMPTS, Runtime
 from icewright.flow.table_job import TableJob, table_job
 from icewright.ports import JobRow, MeasureRequest, SetRefs
 from icewright.ports.views import RuleVersion
@@ -62,7 +62,7 @@ LAYOUT_CHANGED = "layout_changed"  # kind of the event that tells people of a ch
 _KNOBS = tuple(knob.name for knob in (STRATEGY, SORT_ORDER, BLOOM_FILTERS, DICTIONARIES))
 _TARGET = TARGET_FILE_SIZE.name  # set by a layout only where nobody else does
 LAYOUT_MEASURED = "layout_measured"  # and of a measuring that changes nothing
-_COMMIT_ATTEMPTS, _EVENTS = 8, 100
+_EVENTS = 100
 _BY = ", by icewright advise"  # end of the author of versions that are ours
 
 
@@ -147,7 +147,7 @@ def _before_measuring(
 
 def carry_out_dequeued(runtime: Runtime, job: JobRow, running: TableJob) -> str:
     """Try layouts for a queued job, and measure them unless only predictions were asked for; return what was tried."""
-    load(runtime, Request(job.ref, (), job.table_uuid))  # raises when the table was replaced
+    load(runtime, job.ref, job.table_uuid)  # raises when the table was replaced
     filters = job.options[FILTERS] or recorded_filters(runtime, job.ref)[0]
     try:
         report = predict_layouts(runtime, job.ref, filters)
@@ -192,12 +192,10 @@ def measure_layouts(
             return runtime.engine.measure_layouts(request)
 
         try:
-            measured = runtime.retry(attempt, CommitConflict, attempts=_COMMIT_ATTEMPTS)
+            measured = runtime.retry(attempt, CommitConflict, attempts=COMMIT_ATTEMPTS)
         finally:
             job.lease.require_held()  # who has the table now settles what is left
-            runtime.retry(
-                lambda: _drop_branch(runtime, ref), (CommitConflict, CommitStateUnknown), attempts=_COMMIT_ATTEMPTS
-            )
+            runtime.retry_commit(lambda: _drop_branch(runtime, ref))
         job.summary, job.result = f"measured {measured.measuring}", measured.document
         return measured
 

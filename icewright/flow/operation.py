@@ -186,7 +186,7 @@ class OperationRunner:
         """Read the table after a lost reply and return whether the last step's commit landed, as an outcome."""
         step, unknown = self.last_step, failed(self.operation, f"{error}; nothing was cleaned up", fault=error.owner)
         try:
-            current = load(self.runtime, self.request)
+            current = load(self.runtime, self.request.ref, self.request.table_uuid)
         except IcewrightError:
             return unknown
         landed = "the reply to the commit was lost, but the table shows that it landed"
@@ -237,7 +237,7 @@ class OperationRunner:
 
     def _attempt(self) -> Outcome:
         request, runtime, now = self.request, self.runtime, self.runtime.clock.now()
-        metadata, self.found = self.found or load(runtime, request), None
+        metadata, self.found = self.found or load(runtime, request.ref, request.table_uuid), None
         facts, knobs = measure(runtime, runtime.policy(), metadata)
         with runtime.store.reading_together():
             facts = with_readers(runtime, facts)
@@ -256,7 +256,7 @@ class OperationRunner:
         base = metadata
         for step in first:
             self.done.append(self._step(step, base, facts, now))
-            base = load(runtime, request)
+            base = load(runtime, request.ref, request.table_uuid)
         return self._step(last, base, facts, now)
 
     def _step(self, step: Step, base: TableMetadata, facts: TableFacts, planned_at: datetime) -> Outcome:
@@ -384,9 +384,9 @@ def _summary(
     return work if reported in committed_outcomes else "; ".join(s for s in (work, reported.summary) if s)
 
 
-def load(runtime: Runtime, request: Request) -> TableMetadata:
-    """Return the table's metadata. Raises `TableReplaced` when its uuid is not the requested one."""
-    metadata = runtime.catalog(request.ref).load(request.ref)
-    if request.table_uuid is not None and metadata.table_uuid != request.table_uuid:
-        raise TableReplaced(f"{request.ref} is another table now (its uuid changed): evaluate it again")
+def load(runtime: Runtime, ref: TableRef, table_uuid: str | None) -> TableMetadata:
+    """Return a table's metadata. Raises `TableReplaced` when its uuid is another than the given one."""
+    metadata = runtime.catalog(ref).load(ref)
+    if table_uuid is not None and metadata.table_uuid != table_uuid:
+        raise TableReplaced(f"{ref} is another table now (its uuid changed): evaluate it again")
     return metadata

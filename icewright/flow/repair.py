@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from icewright.core.errors import CommitConflict, CommitStateUnknown, InvariantViolated, Refused, TableReplaced
+from icewright.core.errors import InvariantViolated, Refused, TableReplaced
 from icewright.core.integrity import CheckLevel, FileFault, FileFaultKind, IntegrityReport
 from icewright.core.repair import LISTS, MANIFESTS, RepairKind, RepairPlan, ordered
 from icewright.core.restore import tag_before
@@ -22,7 +22,6 @@ from icewright.ports import JobRow, RepairRequest, SetRefs
 REPAIR = "repair"  # option of a repair's job: whether lost files are dropped
 APPROVED_ROWS = "approved_rows"  # and of a queued one: how many rows main may lose
 PLAN_ONLY = "plan_only"  # and whether it only finds out what would be repaired
-_COMMIT_ATTEMPTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +150,7 @@ def _repair_main(runtime: Runtime, request: RepairRequest, approved_rows: int | 
         done = planned
         runtime.engine.repair(replace(request, base=base))
 
-    runtime.retry(attempt, (CommitConflict, CommitStateUnknown), attempts=_COMMIT_ATTEMPTS)
+    runtime.retry_commit(attempt)
     return done, tag.name if tag else None
 
 

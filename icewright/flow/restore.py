@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 
 from icewright.core.ancestry import newer_than
 from icewright.core.errors import (
-    CommitConflict,
-    CommitStateUnknown,
     IcewrightError,
     InvariantViolated,
     Refused,
@@ -34,7 +32,6 @@ from icewright.ports import JobRow, SetRefs
 
 RESTORE = "restore"  # option of a restore's job: the snapshot that it returns to
 RESTORE_FROM = "restore_from"  # and of a queued one: the snapshot that it returns from
-_COMMIT_ATTEMPTS = 8  # of a commit, against writers that change no row of main
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +192,7 @@ def _restore(runtime: Runtime, plan: RestorePlan, lease: Lease) -> None:
         before = base
         catalog.commit(base, SetRefs(plan.refs))
 
-    runtime.retry(attempt, (CommitConflict, CommitStateUnknown), attempts=_COMMIT_ATTEMPTS)
+    runtime.retry_commit(attempt)
     after = catalog.load(ref)
     broken = identity_violations(before, after) + ref_violations(before, after, [MAIN])
     as_set = {MAIN: plan.target.snapshot_id} if _leads_on(after, plan) else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from threading import Lock
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from tenacity import Retrying, retry_if_exception_type, wait_exponential, wait_r
 
 from icewright.core.capacity import Limits
 from icewright.core.cost import Experience
-from icewright.core.errors import StorageUnavailable, UsageError
+from icewright.core.errors import CommitConflict, CommitStateUnknown, StorageUnavailable, UsageError
 from icewright.core.layering import Policy, matches_any
 from icewright.core.policy import Operation
 from icewright.core.runs import VERIFICATION_FAILED
@@ -48,24 +48,9 @@ class Scope:
 
 
 Listener = Callable[[str, Mapping[str, Any]], None]
+COMMIT_ATTEMPTS = 8
 STORE_PATIENCE = timedelta(seconds=60)  # half of the time after which a silent job loses its lease
 _Result = TypeVar("_Result")
-
-
-def _not_stopping() -> bool:
-    return False
-
-
-def _holder_state_unknown(_holder: str) -> bool:
-    return False
-
-
-def _nothing_learned(_catalog: str) -> Mapping[Operation, Experience]:
-    return {}
-
-
-def _ignore_event(_kind: str, _details: Mapping[str, Any]) -> None:
-    return
 
 
 @dataclass(frozen=True)
@@ -81,14 +66,19 @@ class Runtime:
     scopes: Mapping[str, Scope]
     limits: Limits
     trigger: Trigger
-    emit: Listener = field(default=_ignore_event)
-    stopping: Callable[[], bool] = field(default=_not_stopping)  # whether the process is about to end
+    emit: Listener = lambda _kind, _details: None
+    stopping: Callable[[], bool] = lambda: False  # whether the process is about to end
     vacuums: Mapping[str, Vacuum] = field(default_factory=dict)  # of catalogs with branches
     vacuum_locks: Mapping[str, Lock] = field(default_factory=lambda: defaultdict(Lock))  # by catalog
     # whether the process of this name has surely ended
-    process_has_ended: Callable[[str], bool] = field(default=_holder_state_unknown)
+    process_has_ended: Callable[[str], bool] = lambda _holder: False
     # learned from the runs of all tables on the pool of a catalog
-    calibration: Callable[[str], Mapping[Operation, Experience]] = field(default=_nothing_learned)
+    calibration: Callable[[str], Mapping[Operation, Experience]] = lambda _catalog: {}
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Runtime:
+        """Return the runtime with these settings above those of all policies, in the place of earlier ones."""
+        policy = self.policy
+        return replace(self, policy=lambda: replace(policy(), command=settings))
 
     def record_event(self, kind: str, ref: TableRef, details: Mapping[str, Any]) -> None:
         """Record an event of a table in the store and emit it."""
@@ -106,6 +96,13 @@ class Runtime:
         The write must be idempotent, as the reply to a successful one may be lost.
         """
         return self.retry(write, StorageUnavailable, deadline=STORE_PATIENCE)
+
+    def retry_commit(self, attempt: Callable[[], _Result]) -> _Result:
+        """Repeat an attempt to commit beside other writers; raise the last error after `COMMIT_ATTEMPTS`.
+
+        Each attempt loads the table, as an earlier one of unknown outcome may have landed.
+        """
+        return self.retry(attempt, (CommitConflict, CommitStateUnknown), attempts=COMMIT_ATTEMPTS)
 
     def retry(
         self,

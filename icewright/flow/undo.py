@@ -13,8 +13,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from icewright.core.errors import (
-    CommitConflict,
-    CommitStateUnknown,
     IcewrightError,
     InvariantViolated,
     LeaseLost,
@@ -42,8 +40,6 @@ from icewright.flow.undoable import (
 )
 from icewright.ports import JobRow, LedgerState, Removal, RestoreSnapshots
 from icewright.ports.work import catalog_context
-
-_COMMIT_ATTEMPTS = 8  # of a commit, against other writers
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +201,7 @@ def _commit(runtime: Runtime, job: JobRow, change: RestoreSnapshots, lease: Leas
         catalog.commit(base, change)
         return base
 
-    return runtime.retry(attempt, (CommitConflict, CommitStateUnknown), attempts=_COMMIT_ATTEMPTS)
+    return runtime.retry_commit(attempt)
 
 
 def _is_restored(now: TableMetadata, removal: Removal) -> bool:

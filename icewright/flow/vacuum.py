@@ -23,7 +23,7 @@ from icewright.core.errors import (
     UsageError,
 )
 from icewright.core.layering import Policy, PolicyRule
-from icewright.core.policy import ORPHAN_MODE, TIMEOUT, VACUUM_ENABLED, WINDOWS, Operation
+from icewright.core.policy import MEGABYTE, ORPHAN_MODE, TIMEOUT, VACUUM_ENABLED, WINDOWS, Operation
 from icewright.core.runs import JobState, OperationState, Outcome, failed, job_state
 from icewright.core.steps import SWITCHED_OFF
 from icewright.core.table import TableMetadata
@@ -38,7 +38,6 @@ from icewright.ports import Pointer, RunRow, Survey, Vacuum, VacuumOf
 from icewright.ports.work import catalog_context
 
 VACUUMED = (Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS)
-_MEGABYTE = 1_048_576
 
 
 @dataclass
@@ -84,7 +83,7 @@ class VacuumResult:
     @property
     def megabytes(self) -> int:
         """Return the deleted bytes as whole megabytes."""
-        return round(self.bytes / _MEGABYTE)
+        return round(self.bytes / MEGABYTE)
 
     def answer(self) -> dict[str, Any]:
         """Return the result without its jobs, as every output and the activity log have it."""
