@@ -7,8 +7,9 @@ delete look for positions of the files that they replace among overwrites and de
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete, LiveFiles, other_columns
@@ -30,7 +31,6 @@ from icewright.core.errors import (
     TableReplaced,
     UnsupportedTable,
 )
-from icewright.core.numbers import number_or
 from icewright.core.policy import Operation
 from icewright.core.runs import JOB_ID, FileAction, Outcome, backoff, committed, skipped
 from icewright.core.schemas import columns
@@ -42,7 +42,6 @@ from icewright.ports import Catalog, Clock, StepRequest, TableFiles
 from icewright.ports.work import progress
 
 ATTEMPTS = 10  # of the commit, each on top of what writers have committed since the one before
-_MANIFEST_BYTES = 8 << 20  # Iceberg's default of commit.manifest.target-size-bytes
 UNSUPPORTED = "equality_deletes_unsupported"
 
 
@@ -174,33 +173,23 @@ class Conversion:
             )
         gone, touched = {id(delete) for delete in removed}, {delete.manifest for delete in removed}
         sequence = None  # that of the commit: the new deletes are newer than all data that they name
-        entries: dict[int, list[Entry]] = {}
+        entries, dropped = defaultdict[int, list[Entry]](list), defaultdict[int, list[Entry]](list)
         for output in self.outputs.made:
             writer = self._live.writer(output.partition[0], ManifestContent.DELETES, listed)
             added = writer.added(output.record, output.values, replacing.snapshot_id, sequence)
-            entries.setdefault(output.partition[0], []).append(added)
+            entries[output.partition[0]].append(added)
         for delete in (d for d in deletes if d.manifest in touched and id(d) not in gone):
-            entries.setdefault(delete.partition[0], []).append(delete.entry)
-        dropped: dict[int, list[Entry]] = {}
+            entries[delete.partition[0]].append(delete.entry)
         for delete in removed:
-            entry = delete.entry
-            taken = Entry(
-                replacing.snapshot_id,
-                entry.sequence,
-                entry.file_sequence,
-                entry.partition,
-                entry.records,
-                entry.data_file,
-                DELETED,
-            )
-            dropped.setdefault(delete.partition[0], []).append(taken)
+            taken = replace(delete.entry, status=DELETED, snapshot_id=replacing.snapshot_id)
+            dropped[delete.partition[0]].append(taken)
         empty = {m.path for m in listed if not m.live_files}
         self.request.check()
         with replacing.undone_unless_committed():
             for group in (entries, dropped):
                 for spec_id, members in group.items():
                     writer = self._live.writer(spec_id, ManifestContent.DELETES, listed)
-                    replacing.write(writer, members, self._manifest_bytes, max(len(e.data_file) for e in members))
+                    replacing.write(writer, members, replacing.manifest_bytes, max(len(e.data_file) for e in members))
             operation = "overwrite" if self.outputs.made else "replace"
             replacing.commit(touched | empty, self._summary(current, removed), operation)
 
@@ -249,10 +238,6 @@ class Conversion:
     @cached_property
     def _opener(self) -> Opener:
         return service_opener(self.files, self.base.location)
-
-    @property
-    def _manifest_bytes(self) -> int:
-        return number_or(_MANIFEST_BYTES, self.base.properties.get("commit.manifest.target-size-bytes", ""))
 
     def _check(self) -> None:
         self.request.check()

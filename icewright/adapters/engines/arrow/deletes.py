@@ -27,6 +27,7 @@ from icewright.core.field_ids import DELETED_PATH, DELETED_POSITION, ROW_POSITIO
 
 VECTOR_MAGIC = b"\xd1\xd3\x39\x64"
 PUFFIN_MAGIC = b"PFA1"
+POSITION_COLUMNS = ("file_path", "pos")  # of position delete files (spec)
 _BATCH_ROWS = 1 << 17
 
 
@@ -83,7 +84,7 @@ def vector_blob(positions: BitMap64) -> bytes:
 
 def position_delete_file(positions: Mapping[str, BitMap64]) -> bytes:
     """Return a Parquet file of positions, sorted by data file and position (spec, Position Delete Files)."""
-    fields = (("file_path", pa.string(), DELETED_PATH), ("pos", pa.int64(), DELETED_POSITION))
+    fields = zip(POSITION_COLUMNS, (pa.string(), pa.int64()), (DELETED_PATH, DELETED_POSITION), strict=True)
     schema = pa.schema([pa.field(n, kind, False, {FIELD_ID: str(number).encode()}) for n, kind, number in fields])
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
@@ -93,8 +94,7 @@ def position_delete_file(positions: Mapping[str, BitMap64]) -> bytes:
                 share = rows[first : first + _BATCH_ROWS].to_arrow()
                 columns = [pa.repeat(pa.scalar(path), len(share)), share]
                 writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    return bytes(sink.getvalue())
 
 
 @dataclass
@@ -148,7 +148,7 @@ class Deletes:
         positions_by_path: dict[str, BitMap64] = {}
         with self.opener.parquet(delete.path, page_memory=self.layout.page_memory) as source:
             names = {field_id(f): f.name for f in source.schema_arrow}
-            path, position = names.get(DELETED_PATH, "file_path"), names.get(DELETED_POSITION, "pos")
+            path, position = map(names.get, (DELETED_PATH, DELETED_POSITION), POSITION_COLUMNS)
             if not {path, position} <= set(source.schema_arrow.names):
                 raise UnreadableFile(f"{delete.path} has no columns of position deletes")
             for batch in source.iter_batches(_BATCH_ROWS, columns=[path, position], use_threads=False):

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.pages import batch_rows_of
-from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, resolved, with_ids
+from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, beyond_memory, field_id, resolved, with_ids
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.arrow.types import Field, arrow_type, storage_array
 from icewright.core.kernel import KEY_COLUMN
@@ -78,8 +78,7 @@ def read_equality_index(layout: Layout, opener: Opener, ids: Sequence[int], path
             file_numbers.append(pl.repeat(number, frame.height, dtype=pl.UInt32, eager=True))
             size += key_bytes(frame) + _BYTES_OF_A_KEY * frame.height
             if size > layout.memory_bytes // _MEMORY_SHARE:
-                reason = "the keys of its equality deletes do not fit into the memory of a task"
-                raise UnsupportedByArrow(f"{reason} (compact.task_memory_mb)")
+                raise beyond_memory("the keys of its equality deletes do")
     numbers = {path: number for number, path in enumerate(paths)}
     return _sorted_index(key_columns, pl.concat(frames), pl.concat(file_numbers), numbers)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
 from icewright.adapters.engines.arrow.order import sorted_batches
 from icewright.adapters.engines.arrow.reading import BatchScan
-from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
+from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, beyond_memory
 from icewright.adapters.engines.arrow.tasks import Bin, BinFailed, BinResult, BinWritten, Layout
 from icewright.adapters.engines.arrow.writing import Outputs
 from icewright.core.words import first_line
@@ -58,8 +58,7 @@ def failure(bin_: Bin, error: BaseException) -> BinFailed | None:
         case UnsupportedByArrow():
             return BinFailed(bin_.group, str(error), unsupported=True)
         case MemoryError():
-            reason = "its rows do not fit into the memory of a task (compact.task_memory_mb)"
-            return BinFailed(bin_.group, reason, unsupported=True)
+            return BinFailed(bin_.group, str(beyond_memory("its rows do")), unsupported=True)
         case Exception() if not isinstance(error, OSError):
             reason = f"Arrow failed with {type(error).__name__}: {first_line(error)}"
             return BinFailed(bin_.group, reason, unsupported=True)

@@ -13,7 +13,7 @@ from icewright.adapters.engines.service.manifest_bytes import read_manifest, rea
 from icewright.adapters.engines.service.manifest_files import POSITION_DELETES, Entry, ManifestWriter, model_for_deletes
 from icewright.adapters.metadata.document import Editor, decode
 from icewright.core import field_ids as ids
-from icewright.core.errors import MetadataUnreadable, UnsupportedTable
+from icewright.core.errors import UnsupportedTable
 from icewright.core.table import ManifestContent, ManifestFile, TableMetadata
 from icewright.ports import TableFiles
 
@@ -136,11 +136,7 @@ class LiveFiles:
         for manifest, source in zip(manifests, read_manifests(self.files, [m.path for m in manifests]), strict=True):
             self.check()
             writer = self.writer(manifest.spec_id, manifest.content, listed)
-            entries = writer.entries(manifest, source)
-            if len(entries) != manifest.live_files:
-                raise MetadataUnreadable(
-                    f"{manifest.path} has {len(entries)} live files where its manifest list says {manifest.live_files}"
-                )
+            entries = writer.live_entries(manifest, source)
             partitions = (writer.partition(entry.partition) for entry in entries)
             yield manifest, list(zip(entries, partitions, writer.data_files(entries), strict=True))
 

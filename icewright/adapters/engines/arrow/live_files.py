@@ -16,7 +16,6 @@ from icewright.adapters.engines.service.manifest_files import (
     ManifestWriter,
 )
 from icewright.core import field_ids as ids
-from icewright.core.errors import MetadataUnreadable
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot
 from icewright.core.writer_state import stated_number
 from icewright.ports import TableFiles
@@ -84,11 +83,7 @@ class LiveFileReader:
         """Return the live files of the manifests. Raises `MetadataUnreadable` when the manifest list counts others."""
         unread = [manifest for manifest in manifests if manifest.path not in self._read]
         for manifest, source in zip(unread, read_manifests(self.files, [m.path for m in unread]), strict=True):
-            entries = self.writer.entries(manifest, source)
-            if len(entries) != manifest.live_files:
-                raise MetadataUnreadable(
-                    f"{manifest.path} has {len(entries)} live files where its manifest list says {manifest.live_files}"
-                )
+            entries = self.writer.live_entries(manifest, source)
             record = self.writer.data_files(entries)
             self._read[manifest.path] = [
                 self._listed(entry, file, manifest.path) for entry, file in zip(entries, record, strict=True)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.pages import decoding_bytes, few_valued_texts
-from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
+from icewright.adapters.engines.arrow.resolve import beyond_memory
 from icewright.adapters.engines.arrow.sizes import groups_within
 from icewright.core.paths import local_path
 from icewright.core.words import first_line
@@ -83,8 +83,7 @@ class Opener:
             source = pa.BufferReader(stream.read_buffer()) if in_memory else stream
             metadata = _metadata(source, page_memory)
             if page_memory is not None and decoding_bytes(source, metadata, page_memory) > page_memory:
-                reason = "the pages of its files do not fit into the memory of a task"
-                raise UnsupportedByArrow(f"{reason} (compact.task_memory_mb)")
+                raise beyond_memory("the pages of its files do")
             group_bytes = (metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
             pre_buffer = max(group_bytes, default=0) <= _PRE_BUFFER_BYTES and not in_memory
             buffer_bytes = min(_STREAM_BUFFER_BYTES, _STREAM_BUFFERS_BYTES // max(1, metadata.num_columns))
@@ -163,8 +162,7 @@ def _metadata(source: pa.NativeFile, most_bytes: int | None) -> pq.FileMetaData:
     if length <= len(tail) - 8:
         return pq.read_metadata(pa.BufferReader(tail))
     if most_bytes is not None and length <= source.size() and length * _FOOTER_COPIES > most_bytes:
-        reason = "the footer of one of its files does not fit into the memory of a task"
-        raise UnsupportedByArrow(f"{reason} (compact.task_memory_mb)")
+        raise beyond_memory("the footer of one of its files does")
     return pq.read_metadata(source)
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from icewright.adapters.engines.arrow.encoding import dictionary_pays
 from icewright.adapters.engines.arrow.ranges import TIE, KeySample, Ranges, divide, inverse, sorted_rows, ties
 from icewright.adapters.engines.arrow.reading import BatchScan
-from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
+from icewright.adapters.engines.arrow.resolve import beyond_memory
 from icewright.adapters.engines.arrow.sizes import groups_within
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.arrow.types import storage_array
@@ -240,8 +240,7 @@ def _sorted_file(layout: Layout, file: Path, size: int, rows: int) -> Iterator[p
     keys = (_keys(layout, pa.Table.from_batches([batch])) for batch in _stored_batches(file))
     sample = KeySample.of(keys, rows, _budget(layout) // 2)
     if sample.keys.num_rows < 2:  # noqa: PLR2004 - which cannot be told apart
-        reason = "the columns that order its rows do not fit into the memory of a task"
-        raise UnsupportedByArrow(f"{reason} (compact.task_memory_mb)")
+        raise beyond_memory("the columns that order its rows do")
     yield from _sorted_by_ranges(layout, _stored_batches(file), ranges_of(layout, sample.frame, size))
 
 

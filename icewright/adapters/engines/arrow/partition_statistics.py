@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.types import FIELD_ID, arrow_type, storage_array, stored_name
-from icewright.adapters.engines.service.manifest_files import DATA, EQUALITY_DELETES, POSITION_DELETES
+from icewright.adapters.engines.service.manifest_files import DATA, DELETED, EQUALITY_DELETES, POSITION_DELETES
 from icewright.core.partitions import EPOCH, DistantTime, partition_key, partition_text, partition_values
 from icewright.core.schemas import columns
 from icewright.core.table import FORMAT_V3, PartitionField, TableMetadata
 
-_DELETED = 2  # status of an entry
 _KEY = ("spec_id", "partition")
 _MOMENT = datetime(1970, 1, 1)  # noqa: DTZ001 - of timestamps without a zone
 _EPOCH = _MOMENT.replace(tzinfo=UTC)
@@ -79,8 +78,7 @@ def parquet(table: pa.Table) -> bytes:
     """Return the rows as a Parquet file."""
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd", store_decimal_as_integer=True)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    return bytes(sink.getvalue())
 
 
 def _counted(metadata: TableMetadata, entries: pa.Table) -> pl.DataFrame:
@@ -90,7 +88,7 @@ def _counted(metadata: TableMetadata, entries: pa.Table) -> pl.DataFrame:
         schema={"snapshot_id": pl.Int64, "at": pl.Int64},
         orient="row",
     )
-    live, content = pl.col("status") != _DELETED, pl.col("content")
+    live, content = pl.col("status") != DELETED, pl.col("content")
     data, positions, equality = (live & (content == kind) for kind in (DATA, POSITION_DELETES, EQUALITY_DELETES))
     vector = positions & (pl.col("format") == "PUFFIN")
     newest = pl.col("snapshot_id").filter(pl.col("at").is_not_null()).sort_by(pl.col("at").drop_nulls())

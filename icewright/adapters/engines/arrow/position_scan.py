@@ -84,7 +84,7 @@ class PositionScan:
 
     def _scan_file(self, opener: Opener, keys: KeySequences, file: LiveData) -> None:
         constants = partition_constants(self.layout, self.base, file)
-        scan = BatchScan(self.layout, opener, Bin(0, (file_slice(file),), constants, "", 1))
+        scan = BatchScan(self.layout, opener, Bin.for_reading([file_slice(file)], constants))
         start = 0
         for batch in scan.scan_columns(keys.columns):
             by_id = {key["id"]: column for key, column in zip(keys.columns, batch, strict=True)}

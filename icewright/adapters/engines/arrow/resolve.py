@@ -26,6 +26,11 @@ class UnsupportedByArrow(Exception):
     """The file is intact, but only Spark's own engine reads it."""
 
 
+def beyond_memory(what: str) -> UnsupportedByArrow:
+    """Return the error for something that does not fit into the memory of a task."""
+    return UnsupportedByArrow(f"{what} not fit into the memory of a task (compact.task_memory_mb)")
+
+
 def field_id(field: pa.Field) -> int | None:
     """Return the field id in the column's metadata; None without one."""
     raw_id = (field.metadata or {}).get(FIELD_ID)

@@ -24,7 +24,6 @@ from icewright.core.runs import JOB_ID
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot, TableMetadata
 from icewright.ports import Catalog, Clock, TableFiles
 
-_MANIFEST_BYTES = 8 << 20  # Iceberg's default of commit.manifest.target-size-bytes
 _RETRIES, _WAIT_MS, _MOST_WAIT_MS = 4, 100, 60_000  # Iceberg's defaults of commit.retry.*
 
 
@@ -133,7 +132,7 @@ class SmallTableCommit:
         empty_manifests = {m.path for m in listed if not m.live_files}
         changes = rewrite_summary(current, removed, dangling, [e for _, entries in self.groups for e in entries])
         summary = {"app-id": table.app_id, "spark.app.id": table.app_id, **changes, JOB_ID: self.job_id}
-        target = self._int_property("commit.manifest.target-size-bytes", _MANIFEST_BYTES)
+        target = replacing.manifest_bytes
         entry_bytes = max(len(entry.data_file) for entry in (*added, *(file.entry for file in removed)))
 
         def commit() -> TableMetadata:

@@ -22,7 +22,7 @@ from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Bin, DeleteFile, DeleteKind, FileSlice, Layout
 from icewright.adapters.engines.arrow.theta import RewrittenSketches, ThetaSketch
 from icewright.adapters.engines.service.footers import puffin_blobs
-from icewright.adapters.engines.service.manifest_files import EQUALITY_DELETES
+from icewright.adapters.engines.service.manifest_files import ADDED, DELETED, EQUALITY_DELETES
 from icewright.core.ancestry import newer_than
 from icewright.core.errors import (
     CommitConflict,
@@ -49,7 +49,6 @@ UNSUPPORTED = "statistics_unsupported"
 THETA = "apache-datasketches-theta-v1"
 _TYPE = "icewright.type"  # of the column when its values were hashed: sketches of ours alone have this property
 _NEWEST = 1 << 62  # above every sequence number
-_ADDED, _DELETED = 1, 2  # statuses of entries
 
 
 @dataclass(frozen=True)
@@ -195,7 +194,7 @@ class Sketching:
         """Return the data files that the snapshot added, there as long as it is; None unless all are found."""
         listed = self.files.manifests(snapshot)
         own = [m for m in listed if m.content is ManifestContent.DATA and m.added_snapshot_id == snapshot.snapshot_id]
-        added = self._paths(own, snapshot, _ADDED)
+        added = self._paths(own, snapshot, ADDED)
         live = LiveFiles(self.files, self.base, self._check).data(own, frozenset(), _NEWEST, None)
         still_live = [file for file in live if file.path in added]
         return still_live if str(len(still_live)) == snapshot.summary.get("added-data-files") else None
@@ -207,7 +206,7 @@ class Sketching:
         replaced: set[str] = set()
         for snapshot in newer if new else ():
             if snapshot.operation == UNCHANGING:
-                replaced |= self._paths(self.files.manifests(snapshot), snapshot, _DELETED)
+                replaced |= self._paths(self.files.manifests(snapshot), snapshot, DELETED)
         columns = [(field["id"], field["type"]) for field in self.fields]
         known, counted = self.rewritten.of({file.path for file in new}, replaced, columns)
         for sketch, other in zip(sketches, counted, strict=True):
@@ -237,7 +236,7 @@ class Sketching:
         for partition, members in groups.items():
             near = [*by_partition.get(partition, ()), *everywhere]
             slices = [_slice(file, [*by_file.get(file.path, ()), *near]) for file in members]
-            bins.append(Bin(0, tuple(slices), partition_constants(self._layout, self.base, members[0]), "", 1))
+            bins.append(Bin.for_reading(slices, partition_constants(self._layout, self.base, members[0])))
         return bins
 
     @cached_property

@@ -110,6 +110,11 @@ class Bin:
     output: str  # prefix of the output paths; each attempt appends its own suffix
     outputs: int
 
+    @classmethod
+    def for_reading(cls, slices: Sequence[FileSlice], partition: Mapping[int, Any]) -> Bin:
+        """Return the bin of a scan that writes nothing."""
+        return cls(0, tuple(slices), partition, "", 1)
+
 
 @dataclass(frozen=True, slots=True)
 class BinWritten:

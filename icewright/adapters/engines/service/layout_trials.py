@@ -133,7 +133,7 @@ class LayoutTrials:
         frames = []
         for one in chosen:
             constants = constants_of(one, self.metadata, self._entries.types)
-            scan = BatchScan(layout, opener, Bin(0, (slice_of(one),), constants, "", 1))
+            scan = BatchScan(layout, opener, Bin.for_reading([slice_of(one)], constants))
             for columns in scan.scan_columns(fields):
                 batch = pa.RecordBatch.from_arrays(columns, names=[field["name"] for field in fields])
                 frame = pl.DataFrame(pl.from_arrow(batch)).with_columns(pl.all().to_physical())

@@ -34,7 +34,7 @@ from icewright.adapters.engines.service.partition_bounds import partition_fields
 from icewright.adapters.engines.service.partition_types import promoted, source_types
 from icewright.core import field_ids as ids
 from icewright.core.avro_values import Schema, read_varint, varint
-from icewright.core.errors import UnsupportedTable
+from icewright.core.errors import MetadataUnreadable, UnsupportedTable
 from icewright.core.table import FORMAT_V2, ManifestContent, ManifestFile, TableMetadata
 from icewright.ports import TableFiles
 
@@ -119,6 +119,15 @@ class ManifestWriter:
             body = b"".join(data_files)
             moved = [spans for _, spans in self._translations.walk(body, len(data_files))]
             return [self._entry(manifest, n, s, body) for (n, _), s in zip(walked, moved, strict=True)]
+
+    def live_entries(self, manifest: ManifestFile, source: ManifestBytes) -> list[Entry]:
+        """Return the live entries of a manifest. Raises `MetadataUnreadable` when its manifest list counts others."""
+        entries = self.entries(manifest, source)
+        if len(entries) != manifest.live_files:
+            raise MetadataUnreadable(
+                f"{manifest.path} has {len(entries)} live files where its manifest list says {manifest.live_files}"
+            )
+        return entries
 
     @cached_property
     def _translations(self) -> EntryShape:

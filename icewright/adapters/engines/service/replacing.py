@@ -12,10 +12,13 @@ from icewright.adapters.engines.service import manifest_list_files as lists
 from icewright.adapters.engines.service.manifest_files import Entry, ManifestWriter, WrittenManifest
 from icewright.core import field_ids as ids
 from icewright.core.errors import CommitStateUnknown, IcewrightError, InvariantViolated, MetadataUnreadable
+from icewright.core.numbers import number_or
 from icewright.core.paths import metadata_folder
 from icewright.core.table import FORMAT_V2, MAIN, ManifestContent, ManifestFile, Snapshot, TableMetadata
 from icewright.core.verify import identity_violations, ref_violations
 from icewright.ports import AddSnapshot, Catalog, Clock, TableFiles
+
+_MANIFEST_BYTES = 8 << 20  # Iceberg's default of commit.manifest.target-size-bytes
 
 
 @dataclass
@@ -66,6 +69,11 @@ class Replacing:
         per_file = max(1, int(target_bytes / max(1.0, entry_bytes)))
         for one in writer.write(self.files, self._folder, entries, -(-len(entries) // per_file)):
             self.written.append(replace(one, row={**one.row, ids.MANIFEST_FIRST_ROW_ID: first_row_id}))
+
+    @property
+    def manifest_bytes(self) -> int:
+        """Return the bytes of a manifest that the table asks for."""
+        return number_or(_MANIFEST_BYTES, self.base.properties.get("commit.manifest.target-size-bytes", ""))
 
     def lacks_row_ids(self) -> bool:
         """Return whether the table's manifests of data have no row ids yet, which the next commit in v3 has to give."""

@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from icewright.adapters.engines.arrow.deletes import POSITION_COLUMNS
 from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
 from icewright.adapters.engines.arrow.pages import batch_rows_of
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, plain_values, with_ids
@@ -26,7 +27,6 @@ from icewright.core.table import PartitionSpec
 _PAGE_BYTES = 512 << 20  # of a row group; larger ones are not read
 _SAMPLE = 1_000  # values of a column whose partition values are computed
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary_view)
-_POSITIONS = ["file_path", "pos"]
 Answer = tuple[int, list[Fault], str | None]  # number of the file, its faults, why it was not read
 
 
@@ -72,10 +72,11 @@ class RowCheck:
                 rows += batch.num_rows
                 for steps, tally in tallies.items():
                     tally.add(_leaf(batch, steps))
-                if schema.names[:2] == _POSITIONS:
-                    frame = pl.DataFrame(batch.select(_POSITIONS)).drop_nulls()
-                    last = frame.group_by("file_path").agg(pl.col("pos").max())
-                    deleted |= {path: max(position, deleted.get(path, 0)) for path, position in last.iter_rows()}
+                if schema.names[:2] == [*POSITION_COLUMNS]:
+                    path, position = POSITION_COLUMNS
+                    frame = pl.DataFrame(batch.select([path, position])).drop_nulls()
+                    last = frame.group_by(path).agg(pl.col(position).max())
+                    deleted |= {name: max(number, deleted.get(name, 0)) for name, number in last.iter_rows()}
         if rows != one.records:
             yield FileFaultKind.WRONG_COUNT, f"it has {rows} rows, not {one.records}"
         columns = {tally.number: tally.column() for tally in tallies.values()}

@@ -19,7 +19,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from icewright.adapters.engines.arrow.deletes import PUFFIN_MAGIC
+from icewright.adapters.engines.arrow.deletes import POSITION_COLUMNS, PUFFIN_MAGIC
 from icewright.adapters.engines.arrow.live_files import only_data_file
 from icewright.adapters.engines.arrow.opening import Opener, StorageOpener, UnreadableFile
 from icewright.adapters.engines.arrow.reading import BatchScan
@@ -248,7 +248,7 @@ class _Round:
         except (UnreadableFile, UnsupportedByArrow) as error:
             self._unread[path] = str(error)
             return 0
-        if schema.names[:2] == ["file_path", "pos"]:
+        if schema.names[:2] == [*POSITION_COLUMNS]:
             if _DELETED_ROW in schema.names:
                 self._unread[path] = f"position deletes that keep the deleted rows in their column {_DELETED_ROW}"
             return 0
@@ -303,7 +303,7 @@ class _Round:
             for predicate, layout in self._predicates:
                 if keys is not None and keys.isdisjoint(predicate.columns.values()):
                     continue
-                scan = BatchScan(layout, self._opener, Bin(0, (one,), constants, "", 1))
+                scan = BatchScan(layout, self._opener, Bin.for_reading([one], constants))
                 matching += sum(predicate.count(columns, keys) for columns in scan.scan_columns(predicate.fields))
         except (UnreadableFile, UnsupportedByArrow) as error:
             if self.search.files.size(one.path) is not None:  # what is gone holds no row
@@ -316,7 +316,7 @@ class _Round:
         """Return the number of matching rows of a data file that main shows."""
         deletes = tuple(delete_of(d) for d in self._head if applies(d, one, self.metadata.global_specs))
         task = replace(slice_of(one), deletes=deletes)
-        whole = Bin(0, (task,), constants_of(one, self.metadata, self._entries.types), "", 1)
+        whole = Bin.for_reading([task], constants_of(one, self.metadata, self._entries.types))
         try:
             return sum(
                 predicate.count(batch.columns)

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import polars as pl
 
+from icewright.adapters.engines.service.manifest_files import ADDED, DELETED
 from icewright.adapters.engines.service.reachable import CONTENT_KINDS, reached, unreached
 from icewright.core.partitions import PartitionKey, partition_key, partition_name, partition_text
 from icewright.core.paths import metadata_folder
@@ -17,7 +18,6 @@ from icewright.core.writer_state import summary_number
 from icewright.ports import TableFiles
 
 _APPLICATION = "app-id"  # in the summary of every snapshot that Spark makes
-_ADDED, _DELETED = 1, 2
 _COUNTS = ("files_in", "bytes_in", "files_out", "bytes_out")
 _ENTRIES = pl.Schema(
     {
@@ -84,13 +84,13 @@ def effect(
         if s.snapshot_id not in base.by_id and s.operation in operations and s.summary.get(_APPLICATION) == app_id
     )
     entries = pl.concat([_ENTRIES.to_frame(), *(_own_entries(files, snapshot) for snapshot in own_snapshots)])
-    direction = pl.when(pl.col("status") == _DELETED).then(pl.lit("in")).otherwise(pl.lit("out"))
+    direction = pl.when(pl.col("status") == DELETED).then(pl.lit("in")).otherwise(pl.lit("out"))
     counted = (
         entries.filter(pl.col("content") == 0)
         .group_by("spec_id", "partition", direction=direction)
         .agg(files=pl.len(), bytes=pl.col("bytes").sum())
     )
-    removed = entries.filter(pl.col("status") == _DELETED).unique("path").sort("path")
+    removed = entries.filter(pl.col("status") == DELETED).unique("path").sort("path")
     vector = pl.col("format") == "PUFFIN"
     kind = pl.when(vector).then(pl.lit("deletion vectors")).otherwise(pl.col("content").replace_strict(CONTENT_KINDS))
     counts: dict[PartitionKey, dict[str, int]] = {}
@@ -119,7 +119,7 @@ def _own_entries(files: TableFiles, snapshot: Snapshot) -> pl.DataFrame:
     own = [m for m in files.manifests(snapshot) if m.added_snapshot_id == snapshot.snapshot_id]
     table = files.entries([m for m in own if m.deleted_files or m.added_files])
     frame = pl.DataFrame(pl.from_arrow(table)).filter(pl.col("snapshot_id") == snapshot.snapshot_id)
-    return frame.filter(pl.col("status").is_in([_ADDED, _DELETED])).select(_ENTRIES.names())
+    return frame.filter(pl.col("status").is_in([ADDED, DELETED])).select(_ENTRIES.names())
 
 
 def left_behind(files: TableFiles, now: TableMetadata, since: datetime) -> Sequence[FileAction]:
