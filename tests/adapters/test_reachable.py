@@ -50,7 +50,7 @@ def frame(*paths: str) -> Any:
 def test_spellings_of_one_path_are_equal(spellings: list[str]) -> None:
     """A file is live when any spelling of it is named."""
     for named in spellings:
-        assert sets.without(frame(*spellings, "file:///w/orphan"), frame(named), str)["path"].to_list() == [
+        assert sets.unreached(frame(*spellings, "file:///w/orphan"), [frame(named)], str)["path"].to_list() == [
             "file:///w/orphan"
         ]
 
@@ -59,15 +59,15 @@ def test_other_files_are_not_taken_for_equal() -> None:
     """Siblings, prefixes, other cases and other folders are other files; what is left keeps its own spelling."""
     live = frame("file:///w/orders/a", "s3://b/w/x")
     others = ["file:/w//orders_archive/a", "/w/orders/A", "/w/orders/a/b", "/w/orders", "s3://b/w/x.crc", "s3://b/x"]
-    left = sets.without(frame(*others), live, str)
+    left = sets.unreached(frame(*others), [live], str)
     assert left["path"].to_list() == others
     assert left.columns == ["path", "bytes", "kind"]
 
 
 def test_nothing_against_nothing() -> None:
     """Empty frames have nothing in common and lose nothing."""
-    assert sets.without(frame(), frame("/a"), str).height == 0
-    assert sets.without(frame("/a"), frame(), str)["path"].to_list() == ["/a"]
+    assert sets.unreached(frame(), [frame("/a")], str).height == 0
+    assert sets.unreached(frame("/a"), [frame()], str)["path"].to_list() == ["/a"]
 
 
 def test_links_lead_to_one_file() -> None:
@@ -148,7 +148,7 @@ def test_everything_is_reached(lake: Lake, files: IcebergFiles) -> None:
     assert sorted(reached["path"]) == sorted(expected)
     assert set(reached["kind"]) == {"data", "equality deletes", "manifest", "manifest list", "metadata"}
     on_disk = frame(*(f"file:{p}" for p in craft.folder.rglob("*") if p.is_file()))
-    assert sets.without(on_disk, reached, files.canonical).height == 0
+    assert sets.unreached(on_disk, [reached], files.canonical).height == 0
     last = pl.concat(sets.reached(files, replace(metadata, snapshots=metadata.snapshots[-1:]))).unique("path")
     assert last.filter(kind="data").height == 3
     assert last.filter(kind="manifest list")["path"].to_list() == [metadata.snapshots[-1].manifest_list]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from hashlib import blake2b
+from hashlib import sha256
 
 import polars as pl
 
@@ -17,7 +17,6 @@ from icewright.core.avro_values import Skip, skipper
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.paths import stray_local_file
 from icewright.ports import Storage
-from icewright.ports.work import WorkerThreads
 
 # field ids of a row (spec, Manifest Lists), in the order of `ManifestFile`'s fields
 _FIELDS = {
@@ -34,9 +33,8 @@ _FIELDS = {
 }
 _REQUIRED = (ids.MANIFEST_PATH, ids.MANIFEST_LENGTH, ids.MANIFEST_SPEC_ID)
 SCHEMA = pl.Schema({name: kind for name, (_, kind) in _FIELDS.items()})
-_LISTS_PER_TASK = 128  # lists read by one task, one after the other
-_MAX_PENDING_BYTES = 8_000_000  # of records, per task: bounds the memory
-_TASKS = 3
+_LISTS_AT_ONCE = 256  # which are read one by one when one of them is broken, to name it
+_MAX_PENDING_BYTES = 8_000_000  # of records: bounds the memory
 _MAX_UNMERGED_ROWS = 200_000  # rows that may hold doubles before they are made one
 
 
@@ -47,16 +45,14 @@ def read_lists(storage: Storage, lists: Mapping[str, int | None]) -> pl.DataFram
     Raises `MetadataUnreadable`, also for a list that names fewer, and `StorageUnavailable`.
     """
     paths = list(lists)
-    tasks = [paths[i : i + _LISTS_PER_TASK] for i in range(0, len(paths), _LISTS_PER_TASK)]
     reader = _Reader(storage)
     manifests, unmerged_rows = SCHEMA.to_frame(), 0
     parts: list[pl.DataFrame] = []
-    with WorkerThreads(_TASKS) as pool:
-        for frame in pool.map(reader.read, tasks) if len(tasks) > 1 else map(reader.read, tasks):
-            parts.append(frame)
-            unmerged_rows += frame.height
-            if unmerged_rows > max(_MAX_UNMERGED_ROWS, manifests.height):
-                manifests, parts, unmerged_rows = _distinct([manifests, *parts]), [], 0
+    for start in range(0, len(paths), _LISTS_AT_ONCE):  # in this thread: others would wait for the interpreter
+        parts.append(reader.read(paths[start : start + _LISTS_AT_ONCE]))
+        unmerged_rows += parts[-1].height
+        if unmerged_rows > max(_MAX_UNMERGED_ROWS, manifests.height):
+            manifests, parts, unmerged_rows = _distinct([manifests, *parts]), [], 0
     for path, expected in lists.items():
         reader.check(path, expected)
     distinct = _distinct([manifests, *parts]).fill_null(0)
@@ -87,20 +83,33 @@ def _distinct(frames: Iterable[pl.DataFrame]) -> pl.DataFrame:
     return filled[0] if len(filled) == 1 else pl.concat(filled).unique("path", maintain_order=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Records:
-    """The decompressed records of one list, and how many of them were read under each key."""
+    """The decompressed records of one list, without those of blocks that earlier lists have."""
+
+    path: str | None
+    content: bytes
+    count: int
+
+
+_NO_RECORDS = _Records(None, b"", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _NewRecords:
+    """Decompressed records that no earlier list has, and how many of them were read under each key."""
 
     content: bytes
-    parts: Mapping[bytes, int]
-
-    @property
-    def count(self) -> int:
-        """Return the number of records in the file."""
-        return sum(self.parts.values())
+    counts: Mapping[bytes, int]
 
 
-_NO_RECORDS = _Records(b"", {})
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The keys of what one list consists of, and the list all of whose `_Records` it has too."""
+
+    repeated: Sequence[bytes]  # blocks of earlier lists
+    new: Sequence[bytes]
+    follows: str | None
 
 
 @dataclass(frozen=True)
@@ -113,18 +122,24 @@ class _Reader:
     """
 
     storage: Storage
-    parts: dict[str, tuple[bytes, ...]] = field(default_factory=dict)  # keys of what a list consists of, by path
+    parts: dict[str, _Parts] = field(default_factory=dict)  # by path
     files: dict[bytes, int | None] = field(default_factory=dict)  # live files by key; None: the writer does not say
+    files_of_records: dict[str, int | None] = field(default_factory=dict)  # live files of `_Records` by path
 
     def read(self, paths: Sequence[str]) -> pl.DataFrame:
         """Return the rows that no earlier list had."""
         return read_isolating_errors(self._new_rows, paths, lambda path: _Reader(self.storage).read([path]))
 
     def check(self, path: str, expected: int | None) -> None:
-        """Raise `MetadataUnreadable` when the list names fewer live files than were counted."""
-        counts = [self.files[key] for key in self.parts[path]]
-        named = sum(count for count in counts if count is not None)
-        if expected is not None and None not in counts and named < expected:
+        """Raise `MetadataUnreadable` when the list names fewer live files than were counted.
+
+        All lists are checked in the order in which they were read.
+        """
+        parts = self.parts[path]
+        followed = 0 if parts.follows is None else self.files_of_records[parts.follows]
+        in_records = self.files_of_records[path] = _total([followed, *map(self.files.__getitem__, parts.new)])
+        named = _total([in_records, *map(self.files.__getitem__, parts.repeated)])
+        if expected is not None and named is not None and named < expected:
             raise MetadataUnreadable(
                 f"{path} names {named} live files where its snapshot's summary counts {expected}: if the file was not "
                 "cut short, and its writer counts wrongly, set execute.check_totals to false for the table"
@@ -132,7 +147,7 @@ class _Reader:
 
     def _new_rows(self, paths: Sequence[str]) -> pl.DataFrame:
         frames = list[pl.DataFrame]()
-        schema, before, waiting, waiting_bytes = b"", _NO_RECORDS, list[_Records](), 0
+        schema, before, waiting, waiting_bytes = b"", _NO_RECORDS, list[_NewRecords](), 0
         for path, one in zip(paths, avro.containers(self.storage, [(path, 0) for path in paths]), strict=True):
             if one.schema != schema or waiting_bytes > _MAX_PENDING_BYTES:
                 frames.append(self._decoded(schema, waiting, paths))
@@ -142,24 +157,27 @@ class _Reader:
             waiting_bytes += len(waiting[-1].content)
         return _distinct([*frames, self._decoded(schema, waiting, paths)])
 
-    def _collect(self, path: str, one: avro.Container, before: _Records, waiting: list[_Records]) -> _Records:
+    def _collect(self, path: str, one: avro.Container, before: _Records, waiting: list[_NewRecords]) -> _Records:
         """Return the list's records that no earlier block holds; new ones among them are queued for decoding."""
         # one block, as Spark writes it, has all rows of the list: it comes no second time
         keys = [path.encode()] if len(one.blocks) == 1 else [_digest(one.codec, block) for block in one.blocks]
         blocks = dict(zip(keys, one.blocks, strict=True))
         fresh = {key: block for key, block in blocks.items() if key not in self.files}
         content = avro.inflated((one.codec, block) for block in fresh.values())
-        records = new = _Records(content, {key: block.records for key, block in fresh.items()})
-        if (ahead := _ahead(one.schema, records, before)) is not None:
-            new = _Records(content[:ahead], {path.encode(): records.count - before.count})
-            records = _Records(content, {**new.parts, **before.parts})
+        records = _Records(path, content, sum(block.records for block in fresh.values()))
+        ahead = _ahead(one.schema, records, before)
+        if ahead is None:
+            new = _NewRecords(content, {key: block.records for key, block in fresh.items()})
+        else:
+            new = _NewRecords(content[:ahead], {path.encode(): records.count - before.count})
         waiting.append(new)
-        self.files.update(dict.fromkeys(new.parts, 0))  # until they are counted, before anybody asks
-        self.parts[path] = (*(key for key in blocks if key not in fresh), *records.parts)
+        self.files.update(dict.fromkeys(new.counts, 0))  # until they are counted, before anybody asks
+        repeated = [key for key in blocks if key not in fresh]
+        self.parts[path] = _Parts(repeated, [*new.counts], None if ahead is None else before.path)
         return records
 
-    def _decoded(self, schema: bytes, waiting: Sequence[_Records], paths: Sequence[str]) -> pl.DataFrame:
-        parts = {key: records for new in waiting for key, records in new.parts.items() if records}
+    def _decoded(self, schema: bytes, waiting: Sequence[_NewRecords], paths: Sequence[str]) -> pl.DataFrame:
+        parts = {key: records for new in waiting for key, records in new.counts.items() if records}
         if not parts:
             return SCHEMA.to_frame()
         with translating_errors(paths):
@@ -172,9 +190,16 @@ class _Reader:
         return rows.unique("path", maintain_order=True)
 
 
+def _total(counts: Sequence[int | None]) -> int | None:
+    """Return the sum; None where one of the counts is unknown."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if len(known) == len(counts) else None
+
+
 def _digest(codec: str, block: avro.Block) -> bytes:
-    count = block.records.to_bytes(8, "big")
-    return blake2b(block.content, digest_size=16, salt=count, key=codec.encode()).digest()
+    digest = sha256(f"{codec} {block.records} ".encode())
+    digest.update(block.content)
+    return digest.digest()
 
 
 def _ahead(schema: bytes, records: _Records, before: _Records) -> int | None:

@@ -14,7 +14,7 @@ from icewright.ports.work import WorkerThreads
 Content = TypeVar("Content", bytes, bytes | MetadataUnreadable)
 
 _SLOW_SECONDS = 0.005  # of one file
-_READERS = 16  # threads
+_READERS = 24  # threads: Arrow opens 25 connections to a store
 _MAX_BYTES_AHEAD = 32 << 20  # in memory before they are asked for, by the length of the file that was slow
 
 

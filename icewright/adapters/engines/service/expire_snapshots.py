@@ -131,9 +131,8 @@ class ExpireInService:
         files = self.deletion.files
         expired, retained = (sets.of_snapshots(metadata, chosen) for chosen in (ids, metadata.by_id.keys() - ids))
         retained_manifests = sets.manifests_of(files, retained.snapshots, totals=totals)
-        expired_manifests = sets.without(
-            sets.manifests_of(files, expired.snapshots), retained_manifests, files.canonical
-        )
+        all_manifests = sets.manifests_of(files, expired.snapshots)
+        expired_manifests = all_manifests.join(retained_manifests, on="path", how="anti")  # the rest need not be read
         named = [sets.lists_of(expired.snapshots), sets.statistics_of(expired), sets.as_files(expired_manifests)]
         candidates = pl.concat([*sets.content_of(files, expired_manifests), *named]).unique("path")
         reached = sets.reached(files, retained, retained_manifests)

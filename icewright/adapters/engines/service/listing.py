@@ -270,7 +270,14 @@ def _within(places: Sequence[Place], paths: Iterable[str]) -> pl.DataFrame:
     for path in paths:
         by_folder.setdefault(path.rpartition("/")[0], []).append(path)
     inside = (own for folder, own in by_folder.items() if any(_SPELLING.place(folder).within(one) for one in places))
-    return pl.DataFrame({"path": [path for own in inside for path in own]})
+    return pl.DataFrame({"path": [path for own in inside for path in own]}, {"path": pl.String})
+
+
+def _missing(known: pl.DataFrame, listed: Iterable[pl.DataFrame], canonical: Canonical) -> Iterable[str]:
+    """Return the known files that are not listed: by their spellings first, as most have that of the listing."""
+    paths = [frame.select("path") for frame in listed]
+    otherwise_spelt = known.join(pl.concat(paths), on="path", how="anti") if paths else known
+    return unreached(otherwise_spelt, paths, canonical)["path"]
 
 
 def _noting_versions(batches: Iterable[pa.RecordBatch], written: dict[str, datetime | None]) -> Iterator[pl.DataFrame]:
@@ -317,7 +324,7 @@ def unreferenced_metadata_beside(
             continue
         try:
             listed = _noting_versions(files.listing(folder), written)
-            unlisted.extend(unreached(_within([place], known_files), listed, files.canonical)["path"])
+            unlisted.extend(_missing(_within([place], known_files), listed, files.canonical))
         except AccessDenied:
             if place not in left:  # else: most likely storage that the table has moved out of
                 raise

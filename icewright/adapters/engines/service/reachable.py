@@ -137,8 +137,8 @@ def reached(
     caller has compared already, which are not read again, as manifests never change.
     """
     manifests = manifests_of(files, metadata.snapshots) if manifests is None else manifests
-    yield as_files(manifests)
-    yield pl.concat([lists_of(metadata.snapshots), statistics_of(metadata), metadata_files_of(metadata)])
+    named = [lists_of(metadata.snapshots), statistics_of(metadata), metadata_files_of(metadata)]
+    yield pl.concat([as_files(manifests), *named])
     fresh = manifests if compared is None else manifests.join(compared, on=["path", "length"], how="anti")
     yield from content_of(files, fresh)
 
@@ -184,26 +184,31 @@ def with_key(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
         keys = [key(resolved[path[:end]] + path[end:]) for path, end in ends]
         return frame.with_columns(pl.Series("key", keys, pl.String))
     path, name = pl.col("path"), pl.col("path").str.split("/").list.last()
-    folders = frame.select(path.str.strip_suffix(name)).to_series()
-    canonical_folders = {folder: canonical(folder) if folder else "" for folder in folders.unique()}
+    folder = path.str.strip_suffix(name)
+    folders, slashes, some = frame.select(folder.unique().implode().alias("folders"), *_doubtful(path)).row(0)
+    canonical_folders = {folder: canonical(folder) if folder else "" for folder in folders}
     if any(folder != target for folder, target in canonical_folders.items()):
-        path = pl.concat_str(folders.replace_strict(canonical_folders), name)
-    odd = path.str.contains_any(["%", "./"]) | path.str.ends_with(".") | (path.str.len_bytes() != path.str.len_chars())
-    keyed = frame.with_columns(key=path.str.replace(_PREFIX, "/"), odd=odd)
-    slashes, some = keyed.select(pl.col("key").str.contains("//").any(), pl.col("odd").any()).row()
+        path = pl.concat_str(folder.replace_strict(canonical_folders), name)
+        slashes, some = frame.select(_doubtful(path)).row(0)
+    bare = path.str.replace(_PREFIX, "/")
     if slashes:
-        keyed = keyed.with_columns(pl.col("key").str.replace_all(r"/{2,}", "/"))
+        bare = bare.str.replace_all(r"/{2,}", "/")
     if some:  # Polars takes the interpreter for a function of Python even where no path needs it
-        decoded = pl.when("odd").then(path).map_elements(key, return_dtype=pl.String)
-        keyed = keyed.with_columns(key=pl.when("odd").then(decoded).otherwise("key"))
-    return keyed.drop("odd")
+        decoded = pl.when(_odd(path)).then(path).map_elements(key, return_dtype=pl.String)
+        bare = pl.when(_odd(path)).then(decoded).otherwise(bare)
+    return frame.with_columns(key=bare)
+
+
+def _doubtful(path: pl.Expr) -> tuple[pl.Expr, pl.Expr]:
+    """Return whether any path has slashes in a row, and whether any has what only `icewright.core.paths.key` undoes."""
+    slashes = path.str.replace(_PREFIX, "/").str.contains("//", literal=True)
+    return slashes.any().alias("slashes"), _odd(path).any().alias("odd")
+
+
+def _odd(path: pl.Expr) -> pl.Expr:
+    return path.str.contains_any(["%", "./"]) | path.str.ends_with(".") | (path.str.len_bytes() != path.str.len_chars())
 
 
 def file_name() -> pl.Expr:
     """Return the name of each file of a frame, without folders and in lower case."""
     return pl.col("path").str.extract(r"([^/]*)$").str.to_lowercase()
-
-
-def without(frame: pl.DataFrame, others: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
-    """Return the files of `frame` that `others` does not hold, however the paths are spelt."""
-    return unreached(frame, [others], canonical)

@@ -60,7 +60,7 @@ def point_costs(
         metadata, snapshots=tuple(s for s in metadata.snapshots if s.snapshot_id not in of_points | expiring)
     )
     others = sets.manifests_of(files, rest.snapshots)
-    manifests = sets.without(sets.manifests_of(files, snapshots), others, files.canonical)
+    manifests = sets.manifests_of(files, snapshots).join(others, on="path", how="anti")  # the rest need not be read
     lists = [
         sets.manifests_of(files, [s]).select("path", pl.lit(s.snapshot_id).alias("snapshot")).unique()
         for s in snapshots
