@@ -41,6 +41,8 @@ def split(text: str) -> Location:
 
 
 def _parts(text: str) -> tuple[str, str, str]:
+    if text.startswith("file:///"):  # asked of each local file several times
+        return "file", "", "/" + text[8:].lstrip("/")
     match = _SCHEME.fullmatch(text)
     scheme, rest = (match[1].lower(), match[2]) if match else ("", text)
     authority = ""

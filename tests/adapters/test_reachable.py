@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import astuple, fields, replace
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +23,7 @@ from icewright.adapters.metadata.parsing import parse
 from icewright.app.demo.craft import Craft
 from icewright.app.demo.lake import Lake
 from icewright.core.errors import MetadataUnreadable
-from icewright.core.paths import key
+from icewright.core.paths import key, local_path
 from icewright.core.table import RefKind, SnapshotRef, StatisticsFile, TableRef
 from icewright.testing import builders
 from tests.adapters.writing import Partitioned, ours, record
@@ -110,8 +111,8 @@ _PARTS = st.one_of(
 @given(st.lists(st.lists(_PARTS, max_size=6).map("".join), min_size=1, max_size=20))
 def test_columns_and_single_paths_agree(paths: list[str]) -> None:
     """The key of a column of paths, few or many, is the key that `icewright.core.paths` gives to each."""
-    for times in FEW_AND_MANY:
-        assert sets.with_key(frame(*paths * times), str)["key"].to_list() == [key(path) for path in paths] * times
+    for times, canonical in product(FEW_AND_MANY, (str, lambda folder: local_path(folder) or folder)):
+        assert sets.with_key(frame(*paths * times), canonical)["key"].to_list() == [key(path) for path in paths] * times
 
 
 @pytest.fixture

@@ -44,6 +44,8 @@ def read_lists(storage: Storage, lists: Mapping[str, int | None]) -> pl.DataFram
     `lists` has the least number of live files that each list must name, by its path; None for any number.
     Raises `MetadataUnreadable`, also for a list that names fewer, and `StorageUnavailable`.
     """
+    if not lists:
+        return SCHEMA.to_frame()
     paths = list(lists)
     reader = _Reader(storage)
     manifests, unmerged_rows = SCHEMA.to_frame(), 0
@@ -56,9 +58,9 @@ def read_lists(storage: Storage, lists: Mapping[str, int | None]) -> pl.DataFram
     for path, expected in lists.items():
         reader.check(path, expected)
     distinct = _distinct([manifests, *parts]).fill_null(0)
-    for owner in paths[:1]:  # the metadata file was refused unless its lists are all local, or none is
-        if (stray := stray_local_file(owner, distinct["path"])) is not None:
-            raise MetadataUnreadable(f"{owner} lies in an object store and names a local file, {stray}: it is not read")
+    owner = paths[0]  # the metadata file was refused unless its lists are all local, or none is
+    if (stray := stray_local_file(owner, distinct["path"])) is not None:
+        raise MetadataUnreadable(f"{owner} lies in an object store and names a local file, {stray}: it is not read")
     return distinct
 
 

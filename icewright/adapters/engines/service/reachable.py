@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 import polars as pl
 
 from icewright.core.errors import MetadataUnreadable
-from icewright.core.paths import key
+from icewright.core.paths import key, local_path
 from icewright.core.places import is_object_store
 from icewright.core.table import ManifestFile, Snapshot, TableMetadata
 from icewright.ports import TableFiles
@@ -186,9 +186,10 @@ def with_key(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
     path, name = pl.col("path"), pl.col("path").str.split("/").list.last()
     folder = path.str.strip_suffix(name)
     folders, slashes, some = frame.select(folder.unique().implode().alias("folders"), *_doubtful(path)).row(0)
-    canonical_folders = {folder: canonical(folder) if folder else "" for folder in folders}
-    if any(folder != target for folder, target in canonical_folders.items()):
-        path = pl.concat_str(folder.replace_strict(canonical_folders), name)
+    targets = {folder: canonical(folder) for folder in folders if folder}
+    moved = {folder: to for folder, to in targets.items() if to not in (folder, local_path(folder))}
+    if moved:
+        path = pl.concat_str(folder.replace(moved), name)
         slashes, some = frame.select(_doubtful(path)).row(0)
     bare = path.str.replace(_PREFIX, "/")
     if slashes:
