@@ -111,7 +111,8 @@ _PARTS = st.one_of(
 @given(st.lists(st.lists(_PARTS, max_size=6).map("".join), min_size=1, max_size=20))
 def test_columns_and_single_paths_agree(paths: list[str]) -> None:
     """The key of a column of paths, few or many, is the key that `icewright.core.paths` gives to each."""
-    for times, canonical in product(FEW_AND_MANY, (str, lambda folder: local_path(folder) or folder)):
+    resolving: tuple[sets.Canonical, sets.Canonical] = (str, lambda folder: local_path(folder) or folder)
+    for times, canonical in product(FEW_AND_MANY, resolving):
         assert sets.with_key(frame(*paths * times), canonical)["key"].to_list() == [key(path) for path in paths] * times
 
 

@@ -113,9 +113,11 @@ def _gdpr(_number: int, begin: datetime) -> Iterator[Write]:
 
 
 def _idle(number: int, begin: datetime) -> Iterator[Write]:
-    """Yield the commits of a table that nobody has written to for a month."""
+    """Yield the commits of a table that nobody writes to any more; every tenth was left with a load of small files."""
     for n in range(3):
         yield _write(begin - timedelta(days=30 + number % 30 - n), 2, 40.0)
+    if number % 10 == 0:
+        yield _write(begin, 100, 4.0)
 
 
 def _streams(number: int, begin: datetime) -> Iterator[Write]:
