@@ -178,7 +178,7 @@ def with_key(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
 
     `canonical` resolves the links in folders: a file is live under every link that leads to it.
     """
-    if frame.height <= _FEW:  # some ten calls of Polars cost more
+    if frame.height <= _FEW:  # what Polars takes for a call is more
         ends = [(path, path.rfind("/") + 1) for path in frame["path"]]
         resolved = {path[:end]: canonical(path[:end]) if end else "" for path, end in ends}
         keys = [key(resolved[path[:end]] + path[end:]) for path, end in ends]
