@@ -6,6 +6,7 @@ A catalog with branches is vacuumed over all branches; any other by expiry and o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -28,7 +29,7 @@ from icewright.core.runs import JobState, OperationState, Outcome, failed, job_s
 from icewright.core.steps import SWITCHED_OFF
 from icewright.core.table import TableMetadata
 from icewright.core.windows import closed
-from icewright.flow.detect import detect
+from icewright.flow.detect import Detected, detect
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.lease import Lease
 from icewright.flow.operation import Request
@@ -109,8 +110,15 @@ class VacuumResult:
         return JobState.SUCCEEDED if JobState.SUCCEEDED in states else JobState.SKIPPED
 
 
-def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False, automatic: bool = False) -> VacuumResult:
-    """Vacuum one catalog; `automatic`: nobody asked for it.
+def vacuum(
+    runtime: Runtime,
+    catalog: str,
+    *,
+    dry_run: bool = False,
+    automatic: bool = False,
+    asking: AbstractContextManager[None] | None = None,
+) -> VacuumResult:
+    """Vacuum one catalog; `automatic`: nobody asked for it. Its tables are listed within `asking`.
 
     Raises `Refused` when its cut-off policy is faulty, another process vacuums it or everything is paused, and
     `LeaseLost` when another vacuum began while this one made no progress.
@@ -120,12 +128,15 @@ def vacuum(runtime: Runtime, catalog: str, *, dry_run: bool = False, automatic: 
     if not dry_run and (pause := runtime.store.fleet.get()) is not None:
         raise Refused(f"catalog {catalog} is not vacuumed: {pause}")
     with catalog_context(catalog), vacuum_lease(runtime, catalog, dry_run=dry_run):
-        branched = runtime.vacuums.get(catalog)
-        result = (
-            _vacuum_tables(runtime, catalog, dry_run=dry_run)
-            if branched is None
-            else _vacuum_branches(runtime, catalog, branched, dry_run=dry_run, automatic=automatic)
-        )
+        branched, within = runtime.vacuums.get(catalog), asking or nullcontext()
+        if branched is None:
+            with within:
+                detected = detect(runtime, [catalog])
+            result = _vacuum_tables(runtime, catalog, detected, dry_run=dry_run)
+        else:
+            with within:
+                survey = branched.survey(runtime.clock.now())
+            result = _vacuum_branches(runtime, catalog, branched, survey, dry_run=dry_run, automatic=automatic)
     if not dry_run:
         runtime.store.catalogs.record_vacuumed(catalog, runtime.clock.now())
         runtime.store.activity.record("vacuumed", runtime.clock.now(), None, **result.answer())
@@ -167,9 +178,8 @@ def _unread_catalog(catalog: str, error: str, *, dry_run: bool) -> VacuumResult:
     return VacuumResult(catalog, dry_run, (), Counts(num_partial_failures=1), errors=((catalog, error),))
 
 
-def _vacuum_tables(runtime: Runtime, catalog: str, *, dry_run: bool) -> VacuumResult:
+def _vacuum_tables(runtime: Runtime, catalog: str, detected: Detected, *, dry_run: bool) -> VacuumResult:
     """Run expiry and orphan removal on every table in scope, past cooldowns and cadence."""
-    detected = detect(runtime, [catalog])
     if error := dict(detected.errors).get(catalog):
         return _unread_catalog(catalog, error, dry_run=dry_run)
     scope = runtime.scopes[catalog]
@@ -215,9 +225,10 @@ def _with_deletion(runtime: Runtime, metadata: TableMetadata) -> Runtime:
     return replace(runtime, policy=policy)
 
 
-def _vacuum_branches(runtime: Runtime, catalog: str, vacuum: Vacuum, *, dry_run: bool, automatic: bool) -> VacuumResult:
+def _vacuum_branches(
+    runtime: Runtime, catalog: str, vacuum: Vacuum, survey: Survey, *, dry_run: bool, automatic: bool
+) -> VacuumResult:
     """Vacuum every live table over all branches and tags."""
-    survey = vacuum.survey(runtime.clock.now())
     counts = Counts(
         num_tables=len(survey.tables),
         num_total_snapshots=sum(len(table.snapshots) for table in survey.tables),

@@ -121,6 +121,7 @@ def test_commands_say_on_a_terminal_which_catalogs_they_wait_for(workspace: Work
         "run lake.a.b",
         "health lake.a.b",
         "config explain lake.a.b",
+        "vacuum lake --dry-run",
     )
     for command in asking:
         workspace(*command.split())

@@ -259,7 +259,8 @@ class LocalBackend:
             select_catalogs(app, catalog)
             if not dry_run:
                 reconcile(app)
-            return vacuum_document(vacuum(app.runtime, catalog, dry_run=dry_run))
+            asking = output.waiting_for([catalog])
+            return vacuum_document(vacuum(app.runtime, catalog, dry_run=dry_run, asking=asking))
 
     def deletions(self, table: str | None, catalog: str | None) -> list[Document]:
         """Return the files that wait to be deleted, by job."""
