@@ -92,7 +92,8 @@ def test_what_needs_no_extra_works_without_any(workspace: Workspace) -> None:
     nothing = f"{ENGINE},{OF_OTHER_EXTRAS}"
     base = run(nothing, "--help,config check,tables,history,status,deletions,alerts,explain")
     place = f"sql\nlake\nsqlite:///{workspace.home}/catalog.db\nfile://{workspace.home}/warehouse\n"
-    for done in (base, run(nothing, "check"), run(nothing, "init --file new.yaml", place)):
+    asking = ("check", "cycle", "cycle", "plan")  # a cycle that read nothing must not succeed the next time
+    for done in (base, *(run(nothing, command) for command in asking), run(nothing, "init --file new.yaml", place)):
         assert done.returncode == 2, done.stdout + done.stderr
         assert done.stderr.count("pip install 'icewright[engine]'") == 1  # once, not for each table
     assert "lake.web.clicks" in base.stdout

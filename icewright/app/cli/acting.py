@@ -31,6 +31,7 @@ from icewright.app.cli.base import (
     open_application,
     parse_operations,
     reconcile,
+    require_engine,
     select_catalogs,
     split_settings,
 )
@@ -73,6 +74,7 @@ def cycle(
     from icewright.flow.alert import alert_due
     from icewright.flow.cycle import run_cycle
 
+    require_engine("a cycle")
     with output.progress() as listener, open_application("cycle", listener=listener) as opened:
         if not dry_run:
             reconcile(opened)

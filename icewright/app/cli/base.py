@@ -21,7 +21,7 @@ from typer.core import TyperGroup
 from icewright import __version__
 from icewright.app.cli.completing import complete_catalog, complete_job, complete_knob, complete_table
 from icewright.app.interrupts import requested
-from icewright.core.errors import UsageError
+from icewright.core.errors import UsageError, requires_extra
 from icewright.core.words import one_line
 
 if TYPE_CHECKING:
@@ -302,6 +302,12 @@ def write_file(option: str, path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{option} {path}: cannot be written: {error.strerror}; name another one") from error
+
+
+def require_engine(what: str) -> None:
+    """Raise `UsageError` unless tables can be read: each would wait for its next turn, and nothing would be due."""
+    with requires_extra("engine", what):
+        import polars as pl  # noqa: F401 - the largest of the extra
 
 
 def confirm(question: str, *, yes: bool) -> None:

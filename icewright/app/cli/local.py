@@ -9,7 +9,15 @@ from typing import Any
 from icewright.app import output
 from icewright.app.bootstrap import Application
 from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, removed_settings
-from icewright.app.cli.base import known_table, open_application, parse_knobs, parse_since, reconcile, select_catalogs
+from icewright.app.cli.base import (
+    known_table,
+    open_application,
+    parse_knobs,
+    parse_since,
+    reconcile,
+    require_engine,
+    select_catalogs,
+)
 from icewright.app.doctor import other_names
 from icewright.app.documents import (
     cost_in_money,
@@ -91,6 +99,7 @@ class LocalBackend:
 
     def plan(self, catalog: str | None) -> Document:
         """Detect and evaluate changed tables; return what would start now and what would wait."""
+        require_engine("a plan")
         with open_application() as app:
             catalogs = select_catalogs(app, catalog)
             with output.waiting_for(catalogs):
