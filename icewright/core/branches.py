@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from icewright.core import rewriting
-from icewright.core.ancestry import ancestors
+from icewright.core.ancestry import ancestors, newer_than
 from icewright.core.effective import Knobs
 from icewright.core.layering import matches_any
-from icewright.core.policy import MEGABYTE
-from icewright.core.runs import LastRun
-from icewright.core.steps import Blocked, Due, NotDue, RewriteDataFiles, Step, Verdict
+from icewright.core.policy import MEGABYTE, PUBLISH_HOURS
+from icewright.core.runs import JOB_ID, LastRun
+from icewright.core.steps import Blocked, Due, NotDue, RewriteDataFiles, Step, Verdict, moves_main
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableFacts, TableMetadata
-from icewright.core.writer_state import newest_states, summary_number
+from icewright.core.writer_state import newest_states, staged_ids, summary_number
 
 _SHOWN = 3
 Evaluate = Callable[[TableFacts, Knobs, LastRun | None, datetime], Verdict]
@@ -44,6 +44,38 @@ def on_all_branches(evaluate: Evaluate) -> Evaluate:
         return _with_branches(evaluate(facts, knobs, last, now), facts, branches, knobs)
 
     return joined
+
+
+def after_publication(due: Due, metadata: TableMetadata, knobs: Knobs, now: datetime) -> Due:
+    """Return the verdict, postponed where a commit to main would keep others from publishing what they have written."""
+    if not any(moves_main(step) for step in due.work.steps):
+        return due
+    wait = timedelta(hours=knobs[PUBLISH_HOURS])
+    waiting = [(since, what) for since, what in _unpublished(metadata) if abs(now - since) < wait]
+    if not waiting:
+        return due
+    since, what = max(waiting)
+    why = f"{what} leads on from main's head and could not be published after a commit to main"
+    until = f"execute.publish_hours waits until {since + wait:%Y-%m-%d %H:%M} UTC"
+    work = replace(due.work, notes=(*due.work.notes, why))
+    return replace(due, work=work, postponed=NotDue(f"{why}: {until}", since + wait))
+
+
+def _unpublished(metadata: TableMetadata) -> Iterator[tuple[datetime, str]]:
+    """Yield what Iceberg publishes only while main's head stays the same, and since when it is there.
+
+    That are branches, by fast-forward, and snapshots that were staged. Those that append can be published on any head.
+    """
+    if (head := metadata.current_snapshot_id) is None:
+        return
+    for ref in metadata.refs:
+        if ref.kind is RefKind.BRANCH and (found := newer_than(metadata, ref.snapshot_id, {head})):
+            first = found[1][-1:]
+            yield from ((s.timestamp, f"branch {ref.name}") for s in first if JOB_ID not in s.summary)
+    for snapshot_id, wap_id in staged_ids(metadata).items():
+        snapshot = metadata.by_id[snapshot_id]
+        if snapshot.parent_id == head and snapshot.operation != "append":
+            yield snapshot.timestamp, f"the snapshot staged as {wap_id}"
 
 
 def _with_branches(main: Verdict, facts: TableFacts, branches: Mapping[str, Verdict], knobs: Knobs) -> Verdict:

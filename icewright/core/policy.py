@@ -65,6 +65,15 @@ CHECK_TOTALS = _flag(
     "execute.check_totals",
     "stop when a manifest list names fewer files than its snapshot's summary counts: it may have been cut short",
 )
+PUBLISH_HOURS = _integer(
+    "execute.publish_hours",
+    24,
+    "nothing is committed to main for so long after the first commit to a branch that leads on from main's head, or "
+    "after an overwrite was staged on it: neither could be published any more (write-audit-publish); 0: no such wait",
+    unit="hours",
+    minimum=0,
+    maximum=24 * 366,
+)
 BREAKER = _integer("execute.pause_after_failures", 3, "failed jobs in a row after which the table is paused")
 
 ENABLED: Mapping[Operation, Knob[bool]] = {

@@ -27,6 +27,7 @@ PRESETS: Mapping[str, Mapping[str, object]] = {
         "compact.delete_file_threshold": 1,
         "compact.delete_ratio_threshold": 0,
         "compact.hot_partitions": "include",
+        "execute.publish_hours": 0,
         # a delete is applied within hours, and what it was applied to goes within a day of it: that leaves four hours
         "expire_snapshots.retention_hours": 20,
         "expire_snapshots.min_snapshots_to_keep": 1,

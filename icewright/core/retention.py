@@ -14,7 +14,7 @@ from icewright.core.numbers import number_or
 from icewright.core.runs import JOB_ID
 from icewright.core.steps import RetainedSnapshot
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotHold, SnapshotRef, TableMetadata
-from icewright.core.writer_state import WriterState, WriterStateRule, newest_states
+from icewright.core.writer_state import WriterState, WriterStateRule, newest_states, staged_ids
 
 _DIGITS = 15  # of milliseconds: with more an age is longer than the calendar
 _MAX_SENTENCES = 20  # on writers; a summary may have any number of keys
@@ -76,7 +76,8 @@ def plan_expiry(
             retained.keep_writer_states(lineage, writers, now)
     for _, lineage in lineages if retained.converted else ():
         retained.keep_unconverted(lineage)
-    staged = _staged(metadata)
+    young = "not published yet, younger than the retention"
+    staged = {one: f"staged as {wap_id}, {young}" for one, wap_id in staged_ids(metadata).items()}
     for snapshot in metadata.snapshots:
         if snapshot.snapshot_id not in reachable and snapshot.timestamp >= older_than:
             until = just_after(snapshot.timestamp, now - older_than)
@@ -264,17 +265,6 @@ def _kept_by_count(branch: SnapshotRef, newest_first: Iterable[Snapshot], retain
         kept += 1
         least -= snapshot.operation != "replace" or JOB_ID not in snapshot.summary
     return kept
-
-
-def _staged(metadata: TableMetadata) -> dict[int, str]:
-    """Return the reason to keep each snapshot that waits for its publication (write-audit-publish), by its id."""
-    ids = {s.snapshot_id: s.summary["wap.id"] for s in metadata.snapshots if "wap.id" in s.summary}
-    published = {s.summary.get("published-wap-id") for s in metadata.snapshots} if ids else set()
-    return {
-        snapshot_id: f"staged as {wap_id}, not published yet, younger than the retention"
-        for snapshot_id, wap_id in ids.items()
-        if wap_id not in published
-    }
 
 
 def held_snapshots(metadata: TableMetadata, holds: Sequence[SnapshotHold], now: datetime) -> frozenset[int]:

@@ -274,6 +274,18 @@ def on_pool(step: Step) -> bool:
     assert_never(step)
 
 
+def moves_main(step: Step) -> bool:
+    """Return whether the step commits a snapshot to main."""
+    match step:
+        case RewriteDataFiles(branch=branch):
+            return branch is None
+        case ExpireRows() | RewritePositionDeletes() | ConvertEqualityDeletes() | RewriteManifests():
+            return True
+        case ComputeStatistics() | TagRecoveryPoints() | ExpireSnapshots() | RemoveOrphans() | CheckFiles():
+            return False
+    assert_never(step)
+
+
 def why(verdict: Verdict) -> str:
     """Return the verdict's reason in words."""
     return verdict.why if isinstance(verdict, Due) else verdict.reason

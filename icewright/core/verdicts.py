@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
-from icewright.core.branches import Evaluate, on_all_branches
+from icewright.core.branches import Evaluate, after_publication, on_all_branches
 from icewright.core.breakers import CLOCK_WENT_BACK, RETRY_UNAVAILABLE, UNAVAILABLE
 from icewright.core.cost import Experience, calibrated, learned
 from icewright.core.effective import Ignored, Knobs, Origin
@@ -187,6 +187,7 @@ def verdict(
         return Blocked(f"evaluation failed: {type(error).__name__}: {error}")
     if not isinstance(verdict, Due):
         return verdict
+    verdict = after_publication(verdict, metadata, knobs, now)
     recent = last.recent if last is not None else ()
     predicted = calibrated(verdict, learned(verdict, recent, pool.get(operation, Experience())))
     return predicted if manual else _worth(predicted, knobs, now)

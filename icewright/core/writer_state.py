@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from icewright.core.numbers import count_in
-from icewright.core.table import Snapshot
+from icewright.core.table import Snapshot, TableMetadata
 from icewright.core.words import wildcard
 
 _FLINK_JOB, _FLINK_OPERATOR = "flink.job-id", "flink.operator-id"
@@ -88,6 +88,13 @@ def _identities(properties: Mapping[str, str], keys: tuple[str, ...]) -> Iterato
         known = key.startswith(_KAFKA_OFFSETS) or key in _KAFKA_TIMES or key in _OTHERS
         if known or (keys and any(wildcard(pattern).fullmatch(key) for pattern in keys)):
             yield key, "", None
+
+
+def staged_ids(metadata: TableMetadata) -> dict[int, str]:
+    """Return under which id each snapshot is staged that waits for its publication (write-audit-publish)."""
+    ids = {s.snapshot_id: s.summary["wap.id"] for s in metadata.snapshots if "wap.id" in s.summary}
+    published = {s.summary.get("published-wap-id") for s in metadata.snapshots} if ids else set()
+    return {snapshot_id: wap_id for snapshot_id, wap_id in ids.items() if wap_id not in published}
 
 
 def writer_name(snapshot: Snapshot) -> str:

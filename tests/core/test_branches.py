@@ -14,9 +14,9 @@ from icewright.core.effective import Knobs
 from icewright.core.policy import Operation
 from icewright.core.runs import LastRun, OperationState
 from icewright.core.steps import Due, NotDue, RewriteDataFiles, Verdict
-from icewright.core.table import PartitionFacts, RefKind, SnapshotRef, TableFacts, TableMetadata
+from icewright.core.table import PartitionFacts, RefKind, Snapshot, SnapshotRef, TableFacts, TableMetadata
 from icewright.core.verdicts import verdict
-from icewright.testing import NOW, facts, knobs, metadata, partition, snapshot
+from icewright.testing import NOW, facts, knobs, manifests, metadata, partition, snapshot
 
 TOTALS = {"total-data-files": "90", "total-delete-files": "3", "total-files-size": str(90 << 20)}
 SMALL = partition(files=10)
@@ -31,7 +31,7 @@ def _table(summary: Mapping[str, str] = TOTALS) -> TableMetadata:
         SnapshotRef("behind", RefKind.BRANCH, 1),
         SnapshotRef("v1", RefKind.TAG, 3),
     )
-    return replace(base, snapshots=(*base.snapshots, snapshot(3, age=1, parent_id=2, summary=summary)), refs=refs)
+    return replace(base, snapshots=(*base.snapshots, snapshot(3, age=1, parent_id=1, summary=summary)), refs=refs)
 
 
 def _facts(main: PartitionFacts, branch: PartitionFacts | None = None) -> TableFacts:
@@ -116,6 +116,46 @@ def test_bad_branches_that_nobody_compacts(main: PartitionFacts) -> None:
     fine = _verdict(good)
     assert isinstance(fine, Due | NotDue)
     assert "branch" not in str(fine.work.notes if isinstance(fine, Due) else fine.notes)
+
+
+WAP = {"wap.id": "w1"}
+
+
+@pytest.mark.parametrize(
+    ("newer", "branch", "said", "waits"),
+    [
+        ([snapshot(3, age=30, parent_id=2)], 3, {}, None),
+        ([snapshot(3, age=23, parent_id=2)], 3, {}, "branch audit"),
+        ([snapshot(3, age=25, parent_id=2), snapshot(4, parent_id=3)], 4, {}, None),  # a branch that lasts
+        ([snapshot(3, age=23, parent_id=1)], 3, {}, None),  # main went on
+        ([snapshot(3, age=23, parent_id=2)], 3, {"execute.publish_hours": 23}, None),
+        ([snapshot(3, age=23, parent_id=2)], 3, {"preset": "compliance"}, None),
+        ([snapshot(3, age=-99, parent_id=2)], 3, {}, None),  # by a clock that is ahead
+        ([snapshot(3, age=1, parent_id=2, summary={"icewright.job-id": "j"})], 3, {}, None),  # a sample of layouts
+        ([], 2, {}, None),
+        ([snapshot(3, age=1, parent_id=2, summary=WAP, operation="overwrite")], 2, {}, "the snapshot staged as w1"),
+        ([snapshot(3, age=1, parent_id=2, summary=WAP)], 2, {}, None),  # an append
+        ([snapshot(3, age=1, parent_id=1, summary=WAP, operation="overwrite")], 2, {}, None),
+    ],
+)
+def test_main_stays_where_it_is_until_what_leads_on_from_it_is_published(
+    newer: list[Snapshot], branch: int, said: Mapping[str, object], waits: str | None
+) -> None:
+    """Fast-forward and cherry-pick fail after any commit to main, so work waits for a day; a person's does not."""
+    base = metadata((400, 300))
+    audit = SnapshotRef("audit", RefKind.BRANCH, branch)
+    table = replace(base, snapshots=(*base.snapshots, *newer), refs=(*base.refs, audit))
+    settings = knobs(said)
+    deletes = partition(position_delete_files=20, mergeable_deletes=20, max_deletes_of_a_file=2)
+    found = facts(deletes, of=table, manifests_of=[manifests(200)])
+    for operation in (Operation.COMPACT, Operation.REWRITE_DELETES, Operation.REWRITE_MANIFESTS):
+        by_itself, asked = (verdict(operation, found, settings, {}, NOW, manual=manual) for manual in (False, True))
+        assert isinstance(asked, Due)
+        assert ("could not be published after a commit to main" in " ".join(asked.work.notes)) is bool(waits)
+        assert isinstance(by_itself, NotDue if waits else Due), by_itself
+        if isinstance(by_itself, NotDue):
+            assert by_itself.reason.startswith(f"{waits} leads on from main's head")
+            assert by_itself.revisit == newer[0].timestamp + timedelta(hours=24)
 
 
 @pytest.mark.cases(143)
