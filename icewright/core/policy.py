@@ -184,7 +184,8 @@ WRITER_STATE_DAYS = _integer(
     "expire_snapshots.writer_state_days",
     30,
     "how long after its commit the newest snapshot stays in which a streaming writer recorded its progress "
-    "(Flink, Spark, Kafka Connect), with all newer ones of the branch; 0: no longer than others",
+    "(Flink, Spark, Kafka Connect), with all newer ones of the branch and files that it may still commit; "
+    "0: no longer than others",
     unit="days",
     minimum=0,
     maximum=36_500,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
+from operator import itemgetter
 
 from icewright.core.ancestry import ancestors
+from icewright.core.effective import Knobs
 from icewright.core.numbers import number_or
+from icewright.core.policy import WRITER_STATE_DAYS, WRITER_STATE_KEYS
 from icewright.core.runs import JOB_ID
 from icewright.core.steps import RetainedSnapshot
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotHold, SnapshotRef, TableMetadata
@@ -173,12 +176,46 @@ class _Retained:
                 self.reasons.setdefault(snapshot.snapshot_id, f"{writer}, which goes on from there")
 
 
+def writer_state_rule(knobs: Knobs) -> WriterStateRule:
+    """Return how long the policy keeps the states of streaming writers, and where it looks for them."""
+    patterns = (knobs[WRITER_STATE_KEYS] or "").split(",")
+    keys = tuple(pattern.strip() for pattern in patterns if pattern.strip())
+    return WriterStateRule(timedelta(days=knobs[WRITER_STATE_DAYS]), keys)
+
+
 def kept_writer_states(metadata: TableMetadata, rule: WriterStateRule, now: datetime) -> list[RetainedSnapshot]:
     """Return the newest state of each streaming writer on each branch, as long as the rule keeps it."""
-    branches = [r for r in metadata.refs if r.kind is RefKind.BRANCH]
-    states = (s for r in branches for s in newest_states(ancestors(metadata, r.snapshot_id), rule.keys))
-    kept = {(s.snapshot.snapshot_id, s.writer): until for s in states if (until := _kept_until(s, rule)) > now}
+    kept = {(s.snapshot.snapshot_id, s.writer): until for s, until in _kept_states(metadata, rule, now)}
     return [RetainedSnapshot(found, f"{who}, until {until:%Y-%m-%d}") for (found, who), until in kept.items()]
+
+
+def uncommitted_files(
+    versions: Iterable[TableMetadata], rule: WriterStateRule, now: datetime, older_than: datetime
+) -> tuple[datetime, tuple[str, ...]]:
+    """Return `older_than`, or since when the files of a stopped writer may be younger, with a sentence on the writer.
+
+    As long as its state is kept, the writer may start again and commit files that nothing else knows.
+    """
+    states = [(s.uncommitted_since, s, until) for m in versions for s, until in _kept_states(m, rule, now)]
+    since, state, until = min(
+        (one for one in states if one[1].commits_later), default=(older_than, None, now), key=itemgetter(0)
+    )
+    if state is None or since >= older_than:
+        return older_than, ()
+    who = f"{state.writer}, which may commit them when it starts again, until {until:%Y-%m-%d}"
+    return since, (f"files written since {since:%Y-%m-%d %H:%M} UTC stay for {who}",)
+
+
+def _kept_states(
+    metadata: TableMetadata, rule: WriterStateRule, now: datetime
+) -> Iterator[tuple[WriterState, datetime]]:
+    """Yield the newest state of each writer on each branch that the rule keeps, and until when."""
+    for ref in metadata.refs:
+        for state in (
+            newest_states(ancestors(metadata, ref.snapshot_id), rule.keys) if ref.kind is RefKind.BRANCH else ()
+        ):
+            if (until := _kept_until(state, rule)) > now:
+                yield state, until
 
 
 def _kept_until(state: WriterState, rule: WriterStateRule) -> datetime:

@@ -13,13 +13,16 @@ newest state of each writer is needed with every snapshot between it and the hea
 - Flink's `ConvertEqualityDeletes`: `EqualityConvertPlanner.discoverLastCommittedWork` finds which snapshot of the
   staging branch it converted last, and walks that branch back to it: what is gone in between is lost, and without the
   last one it converts twice
+
+Flink, Kafka Connect and others also keep the names of files that they have written and not committed, in a checkpoint
+or a topic, and commit them when they start again, without a look at whether they are there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from icewright.core.numbers import count_in
 from icewright.core.table import Snapshot, TableMetadata
@@ -39,6 +42,9 @@ _OTHERS: Mapping[str, str] = {
     "mz-frontier": "Materialize, frontier",
     _CONVERTED: "Flink's conversion of equality deletes, staging snapshot",
 }
+# those whose writers write again what they had not committed, and need no file of it
+_WRITTEN_AGAIN = frozenset({_SPARK_QUERY, "mz-frontier", _CONVERTED})
+_BEFORE_COMMIT = timedelta(hours=1)  # by which a file may be older than the commit before its own
 _SHOWN = 40  # characters of a value that people see
 _NAME_SHOWN = 200  # of a writer with its progress: ids and names of keys may have any length
 _Identity = tuple[str, str, str | None]  # a summary key; of Flink and Spark with the ids that are its value
@@ -59,6 +65,12 @@ class WriterState:
     snapshot: Snapshot
     depth: int  # how many snapshots of the branch are newer
     writer: str  # for people, such as "Flink job 54b43d2b, checkpoint 6"
+    commits_later: bool = False  # files that it wrote since then, when it starts again
+
+    @property
+    def uncommitted_since(self) -> datetime:
+        """Return since when files are written that the writer may not have committed."""
+        return self.snapshot.timestamp - _BEFORE_COMMIT
 
     @property
     def converted(self) -> int | None:
@@ -73,7 +85,8 @@ def newest_states(newest_first: Iterable[Snapshot], keys: tuple[str, ...]) -> li
         properties = snapshot.writer_properties
         for identity in _identities(properties, keys) if properties else ():
             if identity not in states:
-                states[identity] = WriterState(snapshot, depth, _text(identity, properties)[:_NAME_SHOWN])
+                name, later = _text(identity, properties)[:_NAME_SHOWN], identity[0] not in _WRITTEN_AGAIN
+                states[identity] = WriterState(snapshot, depth, name, later)
     return list(states.values())
 
 

@@ -134,3 +134,26 @@ def test_spark_does_not_expire_past_a_state(workspace: Workspace) -> None:
     path.write_text(json.dumps(made), encoding="utf-8")
     workspace.refused(EXPIRE, "Spark would expire snapshot", expire_snapshots__engine="spark")
     assert max_committed_checkpoint(document(workspace)) == 6
+
+
+@pytest.mark.parametrize(
+    ("state", "days", "stay"),
+    [
+        (FLINK, 30, True),
+        (KAFKA, 30, True),
+        (SPARK, 30, False),  # it writes the batch again, under new names
+        (FLINK, 8, False),
+        ({}, 30, False),
+    ],
+)
+def test_what_a_stopped_writer_has_not_committed_is_no_orphan(
+    workspace: Workspace, state: Mapping[str, str], days: int, stay: bool
+) -> None:
+    """A Flink job restored, or a sink started again, commits files by names that it has kept elsewhere."""
+    stopped(workspace, {8: state})
+    folder, last = workspace.metadata_file().parent.parent, DAYS[8]
+    names = "data/00000-0-c.parquet", "metadata/54b43d2b-cafe-00000-0-7-00001.avro"
+    uncommitted = workspace.plant(folder, *names, days=last + 0.03) | workspace.plant(folder, "data/b", days=last - 1)
+    debris = workspace.plant(folder, "data/00000-0-a.parquet", days=last + 0.05)
+    done = workspace.removes(debris if stay else debris | uncommitted, expire_snapshots__writer_state_days=days)
+    assert any("which may commit them when it starts again" in note for note in done.notes) is stay

@@ -84,7 +84,7 @@ def test_snapshots_older_than_the_cutoff(workspace: NessieWorkspace, *, native: 
 
 @pytest.mark.cases(138, 141)
 def test_states_of_streaming_writers_stay(workspace: NessieWorkspace) -> None:
-    """On main and on a branch a stopped Flink job finds its checkpoint; the dry run names it, and older ones go."""
+    """On main and on a branch a stopped Flink job finds its checkpoint, and its files that no commit names yet."""
     table = workspace.native_table("t")
     for number, checkpoint in enumerate(("5", "6", None, None)):
         state = {"flink.job-id": "j1", "flink.max-committed-checkpoint-id": checkpoint} if checkpoint else {}
@@ -92,12 +92,17 @@ def test_states_of_streaming_writers_stay(workspace: NessieWorkspace) -> None:
         workspace.put(table)
         if checkpoint == "6":
             workspace.branch("side")
+    uncommitted = f"{table.location().removeprefix('s3://lake/')}/data/00000-0-c.parquet"
+    obstore.put(workspace.bucket, uncommitted, b"PAR1")
     cutoff = _moment(workspace)
+    workspace.clock.time = workspace.now() + GRACE + timedelta(minutes=5)
     workspace.cutoff(cutoff)
     dry = workspace.vacuum(dry_run=True)
     notes = [note for job in dry.jobs for o in job.outcomes for note in o.notes]
     assert any(note.startswith("main: snapshots stay for Flink job j1, checkpoint 6, until") for note in notes)
+    assert any("stay for Flink job j1, checkpoint 6, which may commit them" in note for note in notes)
     assert workspace.vacuum().state is JobState.SUCCEEDED
+    assert uncommitted in workspace.files()
     for branch, count in (("main", 3), ("side", 1)):
         found = workspace.metadata("t", branch)["snapshots"]
         assert [s["summary"].get("flink.max-committed-checkpoint-id") for s in found] == ["6", None, None][:count]
@@ -107,6 +112,7 @@ def test_states_of_streaming_writers_stay(workspace: NessieWorkspace) -> None:
     result = workspace.vacuum(extra=said)
     notes = [note for job in result.jobs for o in job.outcomes for note in o.notes]
     assert any("the state of Flink job j1, checkpoint 6 goes" in note for note in notes)
+    assert uncommitted not in workspace.files()
     assert len(workspace.metadata("t")["snapshots"]) == 1
 
 

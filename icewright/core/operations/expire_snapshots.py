@@ -25,18 +25,15 @@ from icewright.core.policy import (
     OUTSIDE,
     READER_PINS,
     RETENTION,
-    WRITER_STATE_DAYS,
-    WRITER_STATE_KEYS,
     Operation,
 )
 from icewright.core.readers import unpinned_reads
-from icewright.core.retention import Expiry, just_after, plan_expiry, unused_schemas
+from icewright.core.retention import Expiry, just_after, plan_expiry, unused_schemas, writer_state_rule
 from icewright.core.runs import LastRun
 from icewright.core.steps import SWITCHED_OFF, Blocked, Due, ExpireSnapshots, NotDue, Verdict, Work
 from icewright.core.table import RefKind, SnapshotHold, TableFacts, TableMetadata
 from icewright.core.vacuum import collected_by, gc_enabled
 from icewright.core.words import some
-from icewright.core.writer_state import WriterStateRule
 
 NOTHING = "no snapshots to expire"
 _LONGEST_WAIT = timedelta(days=1)  # of an expired snapshot for others to be removed with
@@ -96,13 +93,6 @@ def switched_off(metadata: TableMetadata, knobs: Knobs) -> str | None:
     if (uncollected := _uncollected(metadata)) is not None:
         return uncollected
     return None if knobs[ENABLED[Operation.EXPIRE_SNAPSHOTS]] else "expire_snapshots is switched off"
-
-
-def writer_state_rule(knobs: Knobs) -> WriterStateRule:
-    """Return how long the policy keeps the states of streaming writers, and where it looks for them."""
-    patterns = (knobs[WRITER_STATE_KEYS] or "").split(",")
-    keys = tuple(pattern.strip() for pattern in patterns if pattern.strip())
-    return WriterStateRule(timedelta(days=knobs[WRITER_STATE_DAYS]), keys)
 
 
 def _pinned_by_policy(metadata: TableMetadata, knobs: Knobs) -> Iterator[SnapshotHold]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from icewright.core import policy
 from icewright.core.cost import service_cost, storage_benefit
 from icewright.core.effective import Knobs
 from icewright.core.policy import Operation
+from icewright.core.retention import uncommitted_files, writer_state_rule
 from icewright.core.runs import REFUSED, LastRun
 from icewright.core.steps import SWITCHED_OFF, Blocked, Due, NotDue, RemoveOrphans, Verdict, Work
 from icewright.core.table import TableFacts
@@ -48,8 +50,10 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     else:
         why = f"the last scan was at {last_scan:%Y-%m-%d %H:%M} UTC"
     orphans_found = learned.get("orphans_found", 0)
+    scan = step(knobs, now, last)
+    older_than, notes = uncommitted_files([facts.metadata], writer_state_rule(knobs), now, scan.older_than)
     return Due(
-        Work(Operation.REMOVE_ORPHANS, (step(knobs, now, last),)),
+        Work(Operation.REMOVE_ORPHANS, (replace(scan, older_than=older_than),), notes),
         benefit=storage_benefit(max(1, int(orphans_found))),
         cost=service_cost(2 * files),
         why=f"{why}; mode {mode}",

@@ -13,9 +13,8 @@ from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.listing import PathHashes, hashed
 from icewright.core.effective import Knobs
 from icewright.core.errors import AccessDenied, FileMissing, IcewrightError, Refused
-from icewright.core.operations.expire_snapshots import writer_state_rule
 from icewright.core.policy import MIN_SNAPSHOTS, VACUUM_ENABLED
-from icewright.core.retention import Expiry, plan_expiry
+from icewright.core.retention import Expiry, plan_expiry, writer_state_rule
 from icewright.core.table import Snapshot, SnapshotHold, TableMetadata, TableRef
 from icewright.core.vacuum import (
     Commit,
@@ -119,6 +118,10 @@ class NessieLiveSet:
     def metadata(self, content: Content) -> TableMetadata | None:
         """Return a version's metadata, if it was read."""
         return self._read.get(content.metadata_location)
+
+    def heads(self, table: LiveTable) -> list[TableMetadata]:
+        """Return the table's metadata on each reference, as far as it was read."""
+        return [m for head in table.heads if (m := self.metadata(head.content)) is not None]
 
     def may_collect(self, head: TableMetadata) -> bool:
         """Return whether neither a user's gc.enabled=false nor a policy keeps everything of the table."""

@@ -37,7 +37,7 @@ from icewright.core.policy import (
     VACUUM_GRACE,
     Operation,
 )
-from icewright.core.retention import Expiry
+from icewright.core.retention import Expiry, uncommitted_files, writer_state_rule
 from icewright.core.runs import FileAction, Outcome, backoff, committed, skipped
 from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import TableMetadata
@@ -171,7 +171,9 @@ class BranchVacuum:
         if doubts is not None and (moved := self.guard.moved(roots, surroundings)):
             raise doubts.moved(moved)
         require_clocks_agree_at(base, roots, started, self.storage_time, planned_at=work.survey.taken)
-        with closing(LocationListing(base, started - work.survey.policy.grace, files.canonical)) as listing:
+        knobs, heads, graced = self.contents.knobs(base.ref, base), self.contents.heads(table), work.survey.policy.grace
+        older_than, kept = uncommitted_files(heads, writer_state_rule(knobs), started, started - graced)
+        with closing(LocationListing(base, older_than, files.canonical)) as listing:
             for root in roots:
                 listing.add_all(root, files.listing(root))
             mark, survey = self._mark_live(work)
@@ -184,7 +186,6 @@ class BranchVacuum:
             except MetadataUnreadable as error:
                 raise unreadable(base, error) from error
             require_no_foreign_table(base, identified)
-            knobs = self.contents.knobs(base.ref, base)
             if knobs[PREFIX_MISMATCH] == "error":
                 same = partial(same_prefix, schemes=knobs[EQUAL_SCHEMES], authorities=knobs[EQUAL_AUTHORITIES])
                 require_same_prefixes(base, listing.mismatches(named, same))
@@ -203,7 +204,7 @@ class BranchVacuum:
             )
             scanned = listing.files
         self._require_few_orphans(work, base, orphans, scanned)
-        notes += [f"{root} is not scanned: there is no such folder" for root in listing.missing]
+        notes += [*kept, *(f"{root} is not scanned: there is no such folder" for root in listing.missing)]
         notes += [note for one in judgements for note in one.notes()]
         deleted = DeletionResult(orphans)
         if orphans and not work.dry_run:
@@ -227,7 +228,7 @@ class BranchVacuum:
             return
         files = self.deletion.files
         expired = self._expired.get(work.table.content_id, set())
-        heads = [m for head in work.table.heads if (m := self.contents.metadata(head.content)) is not None]
+        heads = self.contents.heads(work.table)
         expired_snapshots = {s.snapshot_id: s for m in heads for s in m.snapshots if s.snapshot_id in expired}
         manifests = sets.manifests_of(files, list(expired_snapshots.values()))
         explained = [

@@ -16,11 +16,11 @@ from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
 from icewright.core.describe import ignored_document, knobs_document
 from icewright.core.errors import IcewrightError, TableNotFound
-from icewright.core.operations.expire_snapshots import snapshot_expirations, writer_state_rule
+from icewright.core.operations.expire_snapshots import snapshot_expirations
 from icewright.core.permissions import Action, place_of
 from icewright.core.policy import MAX_PIN_AGE, Operation
 from icewright.core.readers import unpinned_reads
-from icewright.core.retention import kept_writer_states
+from icewright.core.retention import kept_writer_states, writer_state_rule
 from icewright.core.table import SnapshotHold, TableMetadata, split_name
 from icewright.flow.runtime import Runtime
 from icewright.flow.scopes import maintained
