@@ -38,9 +38,15 @@ _ERRORS = (BaseError, ValueError)  # ValueError: a key that obstore cannot say, 
 _PANIC = "PanicException"  # no `Exception`: obstore meets so a reply about a key that was not asked for
 _DENIED = re.compile(r"status code: 403\b")  # denied listings have no error class
 _CREDENTIALS_REFUSED = re.compile(  # or the time in a signature: no word about one table
-    r"status code: 401\b|<Code>(?:AuthenticationFailed|ExpiredToken|InvalidAccessKeyId|InvalidToken|"
-    r"RequestTimeTooSkewed|SignatureDoesNotMatch|TokenRefreshRequired)</Code>"
+    r"status code: 401\b|(?:<Code>|: )(?:AuthenticationFailed|ExpiredToken|InvalidAccessKeyId|InvalidToken|"
+    r"RequestTimeTooSkewed|SignatureDoesNotMatch|TokenRefreshRequired)\b"
 )
+_NO_CREDENTIALS = re.compile(r"performing \w+ https?://(?:169\.254\.|sts\.)|token request")  # of the machine's own
+_ARCHIVED = re.compile(r"<Code>(?:InvalidObjectState|BlobArchived)</Code>")
+_OTHER_REGION = re.compile(r"AuthorizationHeaderMalformed|redirect without LOCATION")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]+)</Message>")
+_NO_BODY = re.compile(r"status code: 400 Bad Request: $", re.MULTILINE)  # as a reply to HEAD has none
 _RETRIED_IN_VAIN = re.compile(r"after \d+ retries")  # the store does not answer, or asks to slow down
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _NO_CONNECTION = re.compile(r"InvalidCertificate\(\s*\w+|dns error|Connection refused|timed out")
@@ -141,9 +147,10 @@ class ObjectStorage:
                 return _stat(obstore.head(self.store, key))
         except FileMissing:
             return None
-        except AccessDenied:
-            with _translate_errors(f"{self.root}/{key}", "looked at"):  # that reply has no body, which would say why
-                obstore.get_range(self.store, key, start=0, length=1)
+        except IcewrightError as error:
+            if isinstance(error, AccessDenied) or _NO_BODY.search(str(error)):
+                with _translate_errors(f"{self.root}/{key}", "looked at"):  # a reply with a body says why
+                    obstore.get_range(self.store, key, start=0, length=1)
             raise
 
     def time(self, location: str) -> datetime:
@@ -201,7 +208,8 @@ class ObjectStorage:
         for n, path in enumerate(paths):
             if why := self._changed(path, known.get(path)) or self._delete_keys(self._key(path)):
                 failures[path] = why
-                if _RETRIED_IN_VAIN.search(why):  # no thousand requests where one is too many
+                # no thousand requests where one is too many
+                if _RETRIED_IN_VAIN.search(why) or _CREDENTIALS_REFUSED.search(why):
                     return failures | dict.fromkeys(paths[n:], why)
         return failures
 
@@ -260,7 +268,11 @@ def _translate_errors(path: str, done: str) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise FileMissing(f"{path} is missing: restore it, or roll the table back to before it") from error
+        if done == "written":
+            raise StorageUnavailable(f"{path} could not be written: there is no such bucket") from error
+        gone = _NO_BUCKET.search(str(error))
+        remedy = "there is no such bucket" if gone else "restore it, or roll the table back to before it"
+        raise FileMissing(f"{path} is missing: {remedy}") from error
     except _ERRORS as error:
         raise _error(path, done, error) from error
 
@@ -270,14 +282,24 @@ def _error(path: str, done: str, error: Exception) -> IcewrightError:
 
     Credentials that the store does not take are the fault of no table: all tables in the bucket wait for others.
     """
-    if _CREDENTIALS_REFUSED.search(str(error)):
+    reply, problem = str(error), f"{path} could not be {done}: "
+    if _NO_CREDENTIALS.search(reply):
         return StorageUnavailable(
-            f"{path} could not be {done}: the store does not take the credentials ({_error_message(error)}): renew "
-            "them in the catalog's properties or where it lends them, and set the clock of this machine"
+            f"{problem}this machine has no credentials for the store ({_error_message(error)}): give them in the "
+            "catalog's properties, or to the machine"
         )
-    if _DENIED.search(str(error)):
-        return AccessDenied(f"{path} may not be {done}: give the catalog's credentials the right to")
-    return StorageUnavailable(f"{path} could not be {done}: {_error_message(error)}")
+    if _CREDENTIALS_REFUSED.search(reply):
+        return StorageUnavailable(
+            f"{problem}the store does not take the credentials ({_error_message(error)}): renew them in the catalog's "
+            "properties or where it lends them, and set the clock of this machine"
+        )
+    if _ARCHIVED.search(reply):
+        return AccessDenied(f"{path} may not be {done}: the store has archived it: restore it there first")
+    if _DENIED.search(reply):
+        why = f" ({message[1]})" if (message := _MESSAGE.search(reply)) else ""
+        return AccessDenied(f"{path} may not be {done}{why}: give the catalog's credentials the right to")
+    remedy = ": set s3.region to the bucket's" if _OTHER_REGION.search(reply) else ""
+    return StorageUnavailable(f"{problem}{_error_message(error)}{remedy}")
 
 
 def _stat(meta: obstore.ObjectMeta) -> FileStat:
@@ -296,6 +318,10 @@ def _fault(path: str) -> str | None:
 
 
 def _error_message(error: BaseException) -> str:
-    """Return the first line of the store's error message, with why there was no connection."""
-    why = _NO_CONNECTION.search(str(error))
-    return first_line(error) + (f" ({' '.join(why[0].replace('(', ': ').split())})" if why else "")
+    """Return the first line of the error message, with what the store replied, or why there was no connection."""
+    reply, line = str(error), first_line(error)
+    if (code := _CODE.search(reply)) is not None:
+        message = _MESSAGE.search(reply)
+        return f"{line.partition('<')[0]}{code[1]}{f': {message[1]}' if message else ''}"
+    why = _NO_CONNECTION.search(reply)
+    return line + (f" ({' '.join(why[0].replace('(', ': ').split())})" if why else "")
