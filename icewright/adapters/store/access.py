@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import AUDIT, POLICIES, REQUESTS, SESSIONS, TOKENS
-from icewright.adapters.store.statements import visible
+from icewright.adapters.store.statements import values_of, visible
 from icewright.core.layering import PolicyRule
 from icewright.core.permissions import Grant, Role, VisibilityFilter
 from icewright.core.policy import RENAMED
@@ -35,8 +35,8 @@ class SqlAccess(AccessStore):
     db: Database
 
     def add_token(self, token: TokenRow) -> None:
-        values = {name: getattr(token, name) for name in TokenRow.__dataclass_fields__}
-        self.db.write(sa.insert(TOKENS).values(**values | {"grants": _grants_to_json(token.grants)}))
+        values = values_of(token) | {"grants": _grants_to_json(token.grants)}
+        self.db.write(sa.insert(TOKENS).values(**values))
 
     def token(self, token_id: str) -> TokenRow | None:
         with self.db.reading() as connection:
@@ -56,17 +56,17 @@ class SqlAccess(AccessStore):
         return self.db.write(sa.update(TOKENS).where(active).values(revoked=now)) == 1
 
     def add_session(self, session: SessionRow) -> None:
-        values = {name: getattr(session, name) for name in SessionRow.__dataclass_fields__}
+        values = values_of(session) | {"grants": _grants_to_json(session.grants)}
         with self.db.begin() as connection:
             connection.execute(sa.delete(SESSIONS).where(SESSIONS.c.expires <= session.created))
-            connection.execute(sa.insert(SESSIONS).values(**values | {"grants": _grants_to_json(session.grants)}))
+            connection.execute(sa.insert(SESSIONS).values(**values))
 
     def session(self, digest: str) -> SessionRow | None:
         with self.db.reading() as connection:
             row = connection.execute(sa.select(SESSIONS).where(SESSIONS.c.digest == digest)).first()
         if row is None:
             return None
-        return SessionRow(**{**_columns(row), "grants": _grants_from_json(row.grants)})
+        return SessionRow(**{**row._asdict(), "grants": _grants_from_json(row.grants)})
 
     def record_session_use(self, digest: str, now: datetime) -> None:
         self.db.write(sa.update(SESSIONS).where(SESSIONS.c.digest == digest).values(seen=now))
@@ -149,23 +149,19 @@ def _grants_from_json(grants: Sequence[Mapping[str, Any]]) -> tuple[Grant, ...]:
     return tuple(Grant(Role(g["role"]), tuple(tuple(scope) for scope in g["scopes"])) for g in grants)
 
 
-def _columns(row: Any) -> dict[str, Any]:  # noqa: ANN401 - a result row
-    return dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
-
-
 def _token(row: Any) -> TokenRow:  # noqa: ANN401 - a result row
-    return TokenRow(**{**_columns(row), "grants": _grants_from_json(row.grants)})
+    return TokenRow(**{**row._asdict(), "grants": _grants_from_json(row.grants)})
 
 
 def _values(entry: AuditRow) -> dict[str, Any]:
-    values = {name: getattr(entry, name) for name in AuditRow.__dataclass_fields__ if name not in ("id", "place")}
     catalog, *namespace = entry.place or (None,)
     path = json.dumps(namespace, ensure_ascii=False) if entry.place else None
-    return {**values, "details": dict(entry.details), "catalog": catalog, "namespace": path}
+    details = dict(entry.details)
+    return {**values_of(entry, "id", "place"), "details": details, "catalog": catalog, "namespace": path}
 
 
 def _entry(row: Any) -> AuditRow:  # noqa: ANN401 - a result row
-    columns = _columns(row)
+    columns = row._asdict()
     catalog, namespace = columns.pop("catalog"), columns.pop("namespace")
     return AuditRow(**columns, place=None if catalog is None else (catalog, *json.loads(namespace)))
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.measures import IS_BLOCKING
 from icewright.adapters.store.schema import ALERTS, DELIVERIES, JOBS, RUNS, TABLES, VERDICTS
-from icewright.adapters.store.statements import SAME_TABLE, chunks, name_columns, namespace_of, ref_of, visible
+from icewright.adapters.store.statements import NAME, SAME_TABLE, chunks, name_columns, ref_of, visible
 from icewright.core.alerts import (
     Acknowledgement,
     Alert,
@@ -31,8 +31,6 @@ from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableRef
 from icewright.ports import OPEN_ALERTS, AlertQuery, AlertStore, PendingDelivery, QueueBacklog
-
-_NAME = (TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
 
 _OPEN = ALERTS.c.resolved_at.is_(None)
 
@@ -54,7 +52,7 @@ def _failed_runs() -> sa.Select[Any]:
         newer.c.id > RUNS.c.id,
         newer.c.state.in_((OperationState.COMMITTED, OperationState.SKIPPED, OperationState.FAILED)),
     )
-    query = sa.select(*_NAME, RUNS.c.operation, RUNS.c.reason).join_from(RUNS, JOBS)
+    query = sa.select(*NAME, RUNS.c.operation, RUNS.c.reason).join_from(RUNS, JOBS)
     query = query.join(TABLES, TABLES.c.id == RUNS.c.table_id).order_by(RUNS.c.id)
     return query.where(RUNS.c.state == OperationState.FAILED, ~run_after, *_IN_CATALOGS, SAME_TABLE)
 
@@ -68,7 +66,7 @@ def _faulty_checks() -> sa.Select[Any]:
         newer.c.id > RUNS.c.id,
         newer.c.state == OperationState.COMMITTED,
     )
-    query = sa.select(*_NAME, RUNS.c.operation, RUNS.c.summary.label("reason")).join_from(RUNS, JOBS)
+    query = sa.select(*NAME, RUNS.c.operation, RUNS.c.summary.label("reason")).join_from(RUNS, JOBS)
     query = query.join(TABLES, TABLES.c.id == RUNS.c.table_id).order_by(RUNS.c.id)
     return query.where(
         JOBS.c.state == JobState.PARTIAL,
@@ -88,7 +86,7 @@ def _failed_jobs() -> sa.Select[Any]:
         later.c.table_id == JOBS.c.table_id, later.c.created > JOBS.c.created, later.c.state.in_(ended)
     )
     has_run = sa.exists().where(RUNS.c.job_id == JOBS.c.job_id)
-    query = sa.select(*_NAME, sa.null().label("operation"), JOBS.c.summary.label("reason"))
+    query = sa.select(*NAME, sa.null().label("operation"), JOBS.c.summary.label("reason"))
     query = query.join_from(JOBS, TABLES).order_by(JOBS.c.created)
     return query.where(JOBS.c.state == JobState.FAILED, ~has_run, ~job_after, *_IN_CATALOGS, SAME_TABLE)
 
@@ -97,14 +95,14 @@ def _unsupported() -> sa.Select[Any]:
     """Return tables of which no operation is due or not due, and one is unsupported."""
     other = VERDICTS.alias("other")
     able = sa.exists().where(other.c.table_id == VERDICTS.c.table_id, other.c.verdict.in_(("due", "not_due")))
-    query = sa.select(*_NAME, sa.func.min(VERDICTS.c.reason).label("reason")).join_from(VERDICTS, TABLES)
-    return query.where(VERDICTS.c.verdict == "unsupported", *_IN_CATALOGS, ~able).group_by(*_NAME)
+    query = sa.select(*NAME, sa.func.min(VERDICTS.c.reason).label("reason")).join_from(VERDICTS, TABLES)
+    return query.where(VERDICTS.c.verdict == "unsupported", *_IN_CATALOGS, ~able).group_by(*NAME)
 
 
 def _blocked() -> sa.Select[Any]:
     """Return tables with a blocked operation, each with one of the reasons."""
-    query = sa.select(*_NAME, sa.func.min(VERDICTS.c.reason).label("reason")).join_from(VERDICTS, TABLES)
-    return query.where(IS_BLOCKING, TABLES.c.error.is_(None), *_IN_CATALOGS).group_by(*_NAME)
+    query = sa.select(*NAME, sa.func.min(VERDICTS.c.reason).label("reason")).join_from(VERDICTS, TABLES)
+    return query.where(IS_BLOCKING, TABLES.c.error.is_(None), *_IN_CATALOGS).group_by(*NAME)
 
 
 def _warned() -> sa.Select[Any]:
@@ -112,7 +110,7 @@ def _warned() -> sa.Select[Any]:
     first = sa.select(VERDICTS.c.table_id, sa.func.min(VERDICTS.c.warning).label("reason"))
     # apart, so that SQLite does not ask the index for each table
     warned = first.where(VERDICTS.c.warning.is_not(None)).group_by(VERDICTS.c.table_id).subquery()
-    query = sa.select(*_NAME, warned.c.reason).join_from(warned, TABLES, TABLES.c.id == warned.c.table_id)
+    query = sa.select(*NAME, warned.c.reason).join_from(warned, TABLES, TABLES.c.id == warned.c.table_id)
     return query.where(*_IN_CATALOGS)
 
 
@@ -137,7 +135,7 @@ class SqlAlerts(AlertStore):
             TABLES.c.catalog.in_(enabled) & ((TABLES.c.health < below) | ((TABLES.c.due_since <= overdue) & late)),
         )
         names = ("paused", "error", "health", "due_since", "succeeded_at", "windows")
-        query = sa.select(*_NAME, *(TABLES.c[name] for name in names))
+        query = sa.select(*NAME, *(TABLES.c[name] for name in names))
         rows = self.db.rows(query.where(TABLES.c.catalog.in_(catalogs), ~TABLES.c.dropped, suspicious))
         return [
             TableInputs(
@@ -286,7 +284,7 @@ def _insert_alerts(connection: sa.Connection, changes: Iterable[Begin], now: dat
         rows.append({**table_name, **values, "of_key": condition.key})
     if not rows:
         return
-    table = sa.select(TABLES.c.id).where(*(column == sa.bindparam(f"of_{column.name}") for column in _NAME))
+    table = sa.select(TABLES.c.id).where(*(column == sa.bindparam(f"of_{column.name}") for column in NAME))
     insert = dialect_insert(connection, ALERTS).values(table_id=table.scalar_subquery(), **_inherited_silence(now))
     connection.execute(insert.on_conflict_do_nothing(index_elements=["key"], index_where=_OPEN), rows)
 
@@ -300,7 +298,7 @@ def _inherited_silence(now: datetime) -> Mapping[str, sa.ScalarSelect[Any]]:
     return {column.name: sa.select(column).where(*silent).scalar_subquery() for column in columns}
 
 
-_NO_TABLE = {f"of_{column.name}": None for column in _NAME}
+_NO_TABLE = {f"of_{column.name}": None for column in NAME}
 
 
 def _add_open_deliveries(connection: sa.Connection, channels: Sequence[str], now: datetime) -> None:
@@ -346,7 +344,7 @@ def _overdue_since(row: Any) -> datetime | None:  # noqa: ANN401 - a result row
 
 
 def _alerts() -> sa.Select[Any]:
-    return sa.select(ALERTS, *_NAME).join_from(ALERTS, TABLES, isouter=True).where(_KNOWN)
+    return sa.select(ALERTS, *NAME).join_from(ALERTS, TABLES, isouter=True).where(_KNOWN)
 
 
 def _matching(query: AlertQuery) -> list[sa.ColumnElement[bool]]:
@@ -373,7 +371,7 @@ def _alert(row: Any, deliveries: Sequence[Delivery] = ()) -> Alert:  # noqa: ANN
         since=row.since,
         raised_at=row.raised_at,
         resolved_at=row.resolved_at,
-        ref=TableRef(row.catalog, namespace_of(row.namespace), row.name) if row.catalog is not None else None,
+        ref=ref_of(row) if row.catalog is not None else None,
         deliveries=tuple(deliveries),
         acknowledgement=Acknowledgement(row.acknowledged_by, row.acknowledged_at, row.note, row.silent_until)
         if row.acknowledged_at is not None

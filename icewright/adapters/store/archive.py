@@ -27,7 +27,7 @@ from icewright.adapters.store.schema import (
     Moment,
 )
 from icewright.adapters.store.schema_base import Sentence
-from icewright.adapters.store.statements import SAME_TABLE, chunks, ref_of
+from icewright.adapters.store.statements import NAME, SAME_TABLE, chunks, ref_of
 from icewright.core.errors import LeaseLost
 from icewright.core.runs import JobState
 from icewright.ports import WAITING, Batch, LedgerState, OldHistory
@@ -92,9 +92,8 @@ class SqlOldHistory(OldHistory):
     def rows(self, batch: Batch) -> pa.Table:
         table, key = _TABLES[batch.source], _key(batch.source)
         columns = [c for c in table.columns if c.name != "table_id"]
-        table_columns = [TABLES.c[name] for name in ("catalog", "namespace", "name")]
         joined = table.outerjoin(TABLES, table.c.table_id == TABLES.c.id)
-        query = sa.select(*columns, *table_columns).select_from(joined).order_by(key)
+        query = sa.select(*columns, *NAME).select_from(joined).order_by(key)
         schema = pa.schema([(BATCH, pa.string()), ("table_name", pa.string()), *((c.name, _arrow(c)) for c in columns)])
         texts = [c.name for c in _json_columns(table)]
         parts = []
@@ -104,7 +103,7 @@ class SqlOldHistory(OldHistory):
                 records = []
                 for row in connection.execute(query.where(key.in_(chunk))):
                     table_name = None if row.catalog is None else str(ref_of(row))
-                    values = {BATCH: batch.batch_id, "table_name": table_name, **row._mapping}  # noqa: SLF001 - public
+                    values = {BATCH: batch.batch_id, "table_name": table_name, **row._asdict()}
                     values |= {n: json.dumps(values[n], ensure_ascii=False) for n in texts if values[n] is not None}
                     records.append(values)
                 parts.append(pa.Table.from_pylist(records, schema))

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import BREAKERS, CATALOGS, FLEET_PAUSE, LEASES, PROCESSES, TABLES, Moment
-from icewright.adapters.store.statements import add_totals, lock_tables
+from icewright.adapters.store.statements import add_totals, columns_of, lock_tables, values_of
 from icewright.adapters.store.tables import record_deaths
 from icewright.core.breakers import CLOCK_WENT_BACK, Breaker
 from icewright.core.tally import of_catalog_failure
@@ -35,8 +35,8 @@ class SqlCatalogs(CatalogSchedule):
     db: Database
 
     def list(self) -> Sequence[CatalogRow]:
-        columns = [CATALOGS.c[name] for name in CatalogRow.__dataclass_fields__]
-        return [_catalog_row(row) for row in self.db.rows(sa.select(*columns).order_by(CATALOGS.c.name))]
+        query = sa.select(*columns_of(CATALOGS, CatalogRow)).order_by(CATALOGS.c.name)
+        return [_catalog_row(row) for row in self.db.rows(query)]
 
     def claim(self, names: Sequence[str], holder: str, now: datetime, until: datetime) -> Sequence[CatalogRow]:
         with self.db.claiming() as connection:
@@ -49,8 +49,8 @@ class SqlCatalogs(CatalogSchedule):
             due = (CATALOGS.c.detect_at <= now) | (CATALOGS.c.detected_at > now + CLOCK_WENT_BACK)
             due &= CATALOGS.c.name.in_(names) & free
             claim = sa.update(CATALOGS).where(due).values(detecting_by=holder, detecting_until=until)
-            columns = [CATALOGS.c[name] for name in CatalogRow.__dataclass_fields__]
-            return [_catalog_row(row) for row in connection.execute(claim.returning(*columns))]
+            rows_claimed = connection.execute(claim.returning(*columns_of(CATALOGS, CatalogRow)))
+            return [_catalog_row(row) for row in rows_claimed]
 
     def record_read(self, name: str, began: datetime, now: datetime, detect_at: datetime) -> None:
         requested = CATALOGS.c.detect_at
@@ -98,10 +98,7 @@ class SqlCatalogs(CatalogSchedule):
             return snapshot_id
 
     def record_commit_reports_read(self, catalog: str, snapshot_id: int | None, now: datetime) -> None:
-        with self.db.begin() as connection:
-            new = {"name": catalog, "detect_at": now, "failures": 0, "reported": snapshot_id}
-            insert = dialect_insert(connection, CATALOGS).values(**new)
-            connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_={"reported": snapshot_id}))
+        self._record(catalog, now, reported=snapshot_id)
 
     @staticmethod
     def _end_claim(connection: sa.Connection, name: str, values: Mapping[str, Any], change: Mapping[str, Any]) -> None:
@@ -152,11 +149,11 @@ class SqlBreakers(Breakers):
     db: Database
 
     def list(self) -> Sequence[Breaker]:
-        columns = [BREAKERS.c[name] for name in Breaker.__dataclass_fields__]
-        return [Breaker(*row) for row in self.db.rows(sa.select(*columns).order_by(BREAKERS.c.resource))]
+        query = sa.select(*columns_of(BREAKERS, Breaker)).order_by(BREAKERS.c.resource)
+        return [Breaker(*row) for row in self.db.rows(query)]
 
     def record(self, breaker: Breaker, last: Breaker | None) -> bool:
-        values = {name: getattr(breaker, name) for name in Breaker.__dataclass_fields__}
+        values = values_of(breaker)
         with self.db.begin() as connection:
             if last is None:
                 insert = dialect_insert(connection, BREAKERS).values(**values)
@@ -184,13 +181,12 @@ class SqlFleetPauses(FleetPauses):
     db: Database
 
     def get(self) -> FleetPause | None:
-        columns = [FLEET_PAUSE.c[name] for name in FleetPause.__dataclass_fields__]
         with self.db.reading() as connection:
-            row = connection.execute(sa.select(*columns)).one_or_none()
+            row = connection.execute(sa.select(*columns_of(FLEET_PAUSE, FleetPause))).one_or_none()
         return None if row is None else FleetPause(*row)
 
     def begin(self, pause: FleetPause) -> None:
-        values = {name: getattr(pause, name) for name in FleetPause.__dataclass_fields__}
+        values = values_of(pause)
         with self.db.begin() as connection:
             insert = dialect_insert(connection, FLEET_PAUSE).values(id=1, **values)
             connection.execute(insert.on_conflict_do_update(index_elements=["id"], set_=values))
@@ -206,11 +202,11 @@ class SqlProcesses(ProcessRegistry):
     db: Database
 
     def list(self) -> Sequence[ProcessRow]:
-        columns = [PROCESSES.c[name] for name in ProcessRow.__dataclass_fields__]
-        return [ProcessRow(*row) for row in self.db.rows(sa.select(*columns).order_by(PROCESSES.c.started))]
+        query = sa.select(*columns_of(PROCESSES, ProcessRow)).order_by(PROCESSES.c.started)
+        return [ProcessRow(*row) for row in self.db.rows(query)]
 
     def record_heartbeat(self, row: ProcessRow) -> bool:
-        values = {name: getattr(row, name) for name in ProcessRow.__dataclass_fields__ if name != "drain_since"}
+        values = values_of(row, "drain_since")
         with self.db.begin() as connection:
             insert = dialect_insert(connection, PROCESSES).values(**values)
             changed = {name: value for name, value in values.items() if name not in ("holder", "started")}

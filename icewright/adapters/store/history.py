@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database
 from icewright.adapters.store.schema import EVENTS, JOBS, RUNS, TABLES, VERDICTS
-from icewright.adapters.store.statements import NAMED, SAME_TABLE, add_totals, name_columns, of_table, table_row
+from icewright.adapters.store.statements import NAME, NAMED, SAME_TABLE, add_totals, name_columns, of_table, table_row
 from icewright.core.cost import RUNS_LEARNED
 from icewright.core.partitions import PartitionKey, partition_values
 from icewright.core.policy import Operation
@@ -75,7 +75,7 @@ class SqlRuns(RunHistory):
 
     def list(self, job_id: str) -> Sequence[Mapping[str, Any]]:
         query = sa.select(RUNS).where(RUNS.c.job_id == job_id).order_by(RUNS.c.id)
-        return [dict(row._mapping) for row in self.db.rows(query)]  # noqa: SLF001 - SQLAlchemy's public name
+        return [row._asdict() for row in self.db.rows(query)]
 
     def history(self, ref: TableRef, table_uuid: str) -> History:
         with self.db.reading() as connection:
@@ -113,7 +113,7 @@ class SqlActivity(ActivityLog):
 
     def record(self, kind: str, now: datetime, ref: TableRef | None = None, **details: Any) -> None:
         with self.db.begin() as connection:
-            table_name = dict.fromkeys(("catalog", "namespace", "name")) if ref is None else name_columns(ref)
+            table_name = dict.fromkeys(column.name for column in NAME) if ref is None else name_columns(ref)
             values = {"at": now, "kind": kind, "job_id": details.pop("job_id", None), "details": details}
             connection.execute(_INSERT_EVENT, values | table_name)
 
@@ -122,7 +122,7 @@ class SqlActivity(ActivityLog):
         query = sa.select(*columns).order_by(EVENTS.c.id.desc()).limit(limit)
         if job_id is not None:
             query = sa.select(*columns).where(EVENTS.c.job_id == job_id).order_by(EVENTS.c.id)
-        return [dict(row._mapping) for row in self.db.rows(query)]  # noqa: SLF001
+        return [row._asdict() for row in self.db.rows(query)]
 
 
 def last_runs(connection: sa.Connection, conditions: Sequence[sa.ColumnElement[bool]]) -> History:

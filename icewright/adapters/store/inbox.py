@@ -6,13 +6,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from typing import Any, TypeVar, assert_never
+from typing import Any, assert_never
 
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import CATALOGS, RECEIVED, SCAN_FILTERS, SCANS, SNAPSHOT_READS, TABLES, Moment
-from icewright.adapters.store.statements import NAMED, chunks, lock_rows, name_columns, namespace_of, of_table, ref_of
+from icewright.adapters.store.statements import (
+    NAME,
+    NAMED,
+    chunks,
+    lock_rows,
+    name_columns,
+    namespace_of,
+    of_table,
+    ref_of,
+)
 from icewright.core.events.directory import folder_contains
 from icewright.core.events.model import (
     CommitReported,
@@ -29,14 +38,13 @@ from icewright.core.readers import REMEMBERED as READS_REMEMBERED
 from icewright.core.table import TableRef
 from icewright.ports import EventInbox, Receipt
 
-_NAME = [TABLES.c[name] for name in ("id", "catalog", "namespace", "name")]
-_PLACE = [*_NAME, *(TABLES.c[n] for n in ("location", "write_paths", "metadata_location", "evaluated_location"))]
+_WITH_ID = (TABLES.c.id, *NAME)
+_PLACE = [*_WITH_ID, *(TABLES.c[n] for n in ("location", "write_paths", "metadata_location", "evaluated_location"))]
 # everything after the last slash is cut off
 _METADATA_FOLDER = sa.func.rtrim(TABLES.c.metadata_location, sa.func.replace(TABLES.c.metadata_location, "/", ""))
 _FIRST_DAY = sa.select(sa.func.min(SCANS.c.day)).where(SCANS.c.table_id == TABLES.c.id).scalar_subquery()
 _REPORTED_READS = sa.select(TABLES.c.queries_per_day, _FIRST_DAY.label("since")).where(*NAMED)
 _CHUNK = 2000  # parameters of one statement
-_Value = TypeVar("_Value")
 _SCHEMES = ("s3", "s3a", "s3n")
 _MAX_DEPTH = 32  # folders above a file that are considered
 _ID_LIFETIME = timedelta(days=1)  # how long ids of messages are remembered
@@ -67,9 +75,9 @@ def by_name(connection: sa.Connection, names: Iterable[Name]) -> Mapping[Name, S
 def _exact(connection: sa.Connection, names: Sequence[Name]) -> dict[Name, Sequence[Any]]:
     refs = [name_columns(TableRef(name[0], name[1:-1], name[-1])) for name in names]
     rows: dict[Name, Sequence[Any]] = {}
-    for chunk in _chunks([tuple(ref.values()) for ref in refs]):
-        same_name = sa.tuple_(*(TABLES.c[column] for column in ("catalog", "namespace", "name"))).in_(chunk)
-        for row in connection.execute(sa.select(*_NAME).where(~TABLES.c.dropped, same_name)):
+    for chunk in chunks([tuple(ref.values()) for ref in refs], _CHUNK):
+        same_name = sa.tuple_(*NAME).in_(chunk)
+        for row in connection.execute(sa.select(*_WITH_ID).where(~TABLES.c.dropped, same_name)):
             rows[(row.catalog, *namespace_of(row.namespace), row.name)] = [row]
     return rows
 
@@ -92,9 +100,9 @@ def _possible_names(parts: Name) -> Iterator[str]:
 
 
 def _with_names(connection: sa.Connection, catalog: str, ends: set[str]) -> Iterator[Any]:
-    for chunk in _chunks(sorted(ends)):
+    for chunk in chunks(sorted(ends), _CHUNK):
         alike = TABLES.c.name.in_(chunk) | sa.func.lower(TABLES.c.name).in_([end.lower() for end in chunk])
-        query = sa.select(*_NAME).where(TABLES.c.catalog == catalog, ~TABLES.c.dropped, alike).order_by(TABLES.c.id)
+        query = sa.select(*_WITH_ID).where(TABLES.c.catalog == catalog, ~TABLES.c.dropped, alike).order_by(TABLES.c.id)
         yield from connection.execute(query)
 
 
@@ -113,7 +121,7 @@ def _nearest(
     """Return the tables of the nearest of these folders that belongs to a table."""
     places = {spelled for folders in above.values() for folder in folders for spelled in _spellings(folder)}
     rows: dict[int, Any] = {}
-    for chunk in _chunks(sorted(places)):
+    for chunk in chunks(sorted(places), _CHUNK):
         near = sa.or_(*(column.in_(chunk) for column in columns))
         rows |= {row.id: row for row in connection.execute(sa.select(*_PLACE).where(~TABLES.c.dropped, near))}
     by_folder: dict[str, dict[int, tuple[Any, str]]] = {}
@@ -153,10 +161,6 @@ def _spellings(folder: str) -> Iterator[str]:
     for root in roots:
         yield f"{root}{place.path.rstrip('/')}"
         yield f"{root}{place.path.rstrip('/')}/"
-
-
-def _chunks(values: Sequence[_Value]) -> Iterator[Sequence[_Value]]:
-    return (values[i : i + _CHUNK] for i in range(0, len(values), _CHUNK))
 
 
 @dataclass

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import FLEET_PAUSE, JOBS, PINS, PROCESSES, RESULTS, TABLES, Moment
-from icewright.adapters.store.statements import SAME_TABLE, add_totals, of_table, ref_of, table_row
+from icewright.adapters.store.statements import NAME, SAME_TABLE, add_totals, of_table, ref_of, table_row
 from icewright.core.breakers import CLOCK_WENT_BACK
 from icewright.core.capacity import Priority
 from icewright.core.errors import FaultOwner
@@ -269,10 +269,9 @@ def _dequeue_statement() -> ReturningUpdate[Any]:
     at = sa.bindparam("at", type_=Moment)
     started = {"state": JobState.RUNNING, "holder": sa.bindparam("me"), "started": at, "heartbeat": at}
     of_job = TABLES.c.id == JOBS.c.table_id
-    columns = (TABLES.c[name] for name in ("catalog", "namespace", "name"))
-    name_columns_of_table = [sa.select(column).where(of_job).scalar_subquery().label(column.name) for column in columns]
+    names = [sa.select(column).where(of_job).scalar_subquery().label(column.name) for column in NAME]
     update = sa.update(JOBS).where(JOBS.c.job_id.in_(sa.select(best.c.job_id))).values(started)
-    return update.returning(JOBS, *name_columns_of_table)
+    return update.returning(JOBS, *names)
 
 
 _DEQUEUE = _dequeue_statement()
@@ -284,7 +283,7 @@ def _with_heartbeat(job: Any) -> sa.ColumnElement[bool]:  # noqa: ANN401 - a res
 
 
 def _jobs() -> sa.Select[Any]:
-    return sa.select(JOBS, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name).join(TABLES)
+    return sa.select(JOBS, *NAME).join(TABLES)
 
 
 def job_of(row: Any) -> JobRow:  # noqa: ANN401 - a result row

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database
 from icewright.adapters.store.schema import DELETIONS, INTENDED, JOBS, REMOVALS, TABLES
-from icewright.adapters.store.statements import chunks, namespace_of, of_table, table_row
+from icewright.adapters.store.statements import NAME, chunks, columns_of, of_table, ref_of, table_row, values_of
 from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, JobState, retry_delay
 from icewright.core.table import TableRef
@@ -164,12 +164,10 @@ class SqlLedger(DeletionLedger):
             return "the ledger is in the state store alone"
         names = ("job_id", "path", "bytes", "kind", "state", "planned_at", "settled_at", "delete_after", "reason")
         columns = [DELETIONS.c[name] for name in names]
-        query = sa.select(*columns, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name).join(TABLES)
+        query = sa.select(*columns, *NAME).join(TABLES)
         query = query.where(DELETIONS.c.job_id == job_id).order_by(DELETIONS.c.id)
         with self.db.begin() as connection:
-            rows = [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001 - SQLAlchemy's public name
-        for row in rows:
-            row["table"] = str(TableRef(row["catalog"], namespace_of(row["namespace"]), row["name"]))
+            rows = [{**row._asdict(), "table": str(ref_of(row))} for row in connection.execute(query)]
         try:
             return f"ledger: {write_ledger(self.exports, job_id, rows)}"
         except OSError as error:
@@ -190,7 +188,7 @@ class SqlLedger(DeletionLedger):
         delayed = DELETIONS.c.delete_after.is_not(None) & (DELETIONS.c.delete_after > now)
         due = DELETIONS.c.state.in_(WAITING) & ~delayed
         jobs = (
-            sa.select(JOBS, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
+            sa.select(JOBS, *NAME)
             .join(TABLES)
             .where(JOBS.c.state != JobState.RUNNING)
             .where(
@@ -276,13 +274,11 @@ class SqlLedger(DeletionLedger):
             return list(connection.execute(begun_undos.distinct()).scalars())
 
     def record_removal(self, removal: Removal) -> None:
-        values = {name: getattr(removal, name) for name in Removal.__dataclass_fields__}
         if all(replace(one, at=removal.at) != removal for one in self.removals(removal.job_id)):
-            self.db.write(sa.insert(REMOVALS).values(**values))
+            self.db.write(sa.insert(REMOVALS).values(**values_of(removal)))
 
     def removals(self, job_id: str) -> Sequence[Removal]:
-        columns = [REMOVALS.c[name] for name in Removal.__dataclass_fields__]
-        query = sa.select(*columns).where(REMOVALS.c.job_id == job_id).order_by(REMOVALS.c.id)
+        query = sa.select(*columns_of(REMOVALS, Removal)).where(REMOVALS.c.job_id == job_id).order_by(REMOVALS.c.id)
         return [Removal(*row) for row in self.db.rows(query)]
 
     def close_removal(self, removal: Removal, undone_at: datetime | None) -> None:
@@ -301,14 +297,14 @@ class SqlLedger(DeletionLedger):
         ]
         query = sa.select(*columns).where(DELETIONS.c.job_id == job_id).order_by(DELETIONS.c.path)
         with self.db.begin() as connection:
-            return [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001
+            return [row._asdict() for row in connection.execute(query)]
 
 
 def waiting_deletions() -> sa.Select[Any]:
     """Return the query of jobs and their operations with waiting files; `waiting_of` reads its rows."""
     failed = sa.case((DELETIONS.c.state == LedgerState.FAILED, 1), else_=0)
     at_once = sa.case((DELETIONS.c.delete_after.is_(None), 1), else_=0)
-    of_job = (JOBS.c.job_id, JOBS.c.created, PLANNED_BY, TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
+    of_job = (JOBS.c.job_id, JOBS.c.created, PLANNED_BY, *NAME)
     columns = (
         *of_job,
         JOBS.c.operations,
@@ -328,7 +324,7 @@ def waiting_of(row: Any) -> WaitingDeletions:  # noqa: ANN401 - a result row
     """Return the value of a row of `waiting_deletions`."""
     return WaitingDeletions(
         row.job_id,
-        TableRef(row.catalog, namespace_of(row.namespace), row.name),
+        ref_of(row),
         tuple(Operation(op) for op in ([row.planned_by] if row.planned_by else row.operations)),
         row.files,
         int(row.bytes),
@@ -354,7 +350,7 @@ def _lock_job(connection: sa.Connection, job_id: str) -> None:
 
 def _unfinished(job: Any, rows: Sequence[Any]) -> Iterator[Unfinished]:  # noqa: ANN401 - result rows
     """Yield a job's unfinished deletions by the operation that planned them; earlier releases did not record it."""
-    ref = TableRef(job.catalog, namespace_of(job.namespace), job.name)
+    ref = ref_of(job)
     all_operations, intent = tuple(Operation(op) for op in job.operations), _intent(job.intent)
     groups: dict[str | None, list[Any]] = {} if rows else {None: []}
     for row in rows:

@@ -11,12 +11,10 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database
 from icewright.adapters.store.schema import JOBS, PINS, SNAPSHOT_READS, TABLES
-from icewright.adapters.store.statements import NAMED, name_columns, table_row
+from icewright.adapters.store.statements import NAMED, columns_of, name_columns, table_row, values_of
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.ports import SnapshotPin, SnapshotPins
-
-_COLUMNS = [PINS.c[name] for name in SnapshotPin.__dataclass_fields__]
 
 # under whatever name of the catalog; a table without a uuid has none but its own
 _OF_TABLE = (
@@ -24,7 +22,8 @@ _OF_TABLE = (
     & (PINS.c.table_uuid == sa.bindparam("uuid"))
     & ((PINS.c.table_uuid != "") | sa.and_(*NAMED))
 )
-_PINS_OF_TABLE = sa.select(*_COLUMNS).select_from(PINS).join(TABLES).where(_OF_TABLE).order_by(PINS.c.id)
+_PINS = sa.select(*columns_of(PINS, SnapshotPin)).select_from(PINS).join(TABLES)
+_PINS_OF_TABLE = _PINS.where(_OF_TABLE).order_by(PINS.c.id)
 _READS_OF_TABLE = sa.select(SNAPSHOT_READS.c.snapshot_id, SNAPSHOT_READS.c.at).join(TABLES).where(*NAMED)
 
 
@@ -47,8 +46,7 @@ class SqlPins(SnapshotPins):
             if row.held_by != job_id if job_id is not None else state == JobState.RUNNING:
                 return False
             connection.execute(_unpin(row, table_uuid, pin.reader))
-            values = {name: getattr(pin, name) for name in SnapshotPin.__dataclass_fields__}
-            connection.execute(sa.insert(PINS).values(table_id=row.id, table_uuid=table_uuid, **values))
+            connection.execute(sa.insert(PINS).values(table_id=row.id, table_uuid=table_uuid, **values_of(pin)))
         return True
 
     def remove(self, ref: TableRef, reader: str) -> bool:

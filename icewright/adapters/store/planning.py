@@ -11,7 +11,14 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import FLEET_PAUSE, JOBS, POOLS, RUNS, TABLES, VERDICTS, Moment
-from icewright.adapters.store.statements import DUE_SINCE, name_columns, namespace_of, ref_of, values_table
+from icewright.adapters.store.statements import (
+    DUE_SINCE,
+    NAME,
+    name_columns,
+    namespace_of,
+    ref_of,
+    values_table,
+)
 from icewright.core.capacity import Active, Candidate, DueOperation, Priority, Usage
 from icewright.core.plan import Deferred, heat_factor
 from icewright.core.policy import Operation
@@ -120,9 +127,8 @@ class SqlPlanning(PlanningState):
     def record_deferred(self, deferred: Sequence[Deferred]) -> None:
         """Replace the deferred operations, writing only differences from the last plan, as most of the queue stays."""
         by_key = {(*name_columns(d.ref).values(), str(d.operation)): d for d in deferred}
-        columns = [TABLES.c[n] for n in ("catalog", "namespace", "name")]
-        columns += [VERDICTS.c[n] for n in ("operation", "table_id", "waits", "position")]
-        query = sa.select(*columns).join(VERDICTS).where(VERDICTS.c.verdict == "due")
+        columns = _columns_of(VERDICTS, "operation table_id waits position")
+        query = sa.select(*NAME, *columns).join(VERDICTS).where(VERDICTS.c.verdict == "due")
         changes = []
         with self.db.begin() as connection:
             for *key, table, reason, position in connection.execute(query).all():

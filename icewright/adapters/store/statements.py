@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -19,12 +19,17 @@ from icewright.core.table import TableRef
 from icewright.core.tally import Total
 from icewright.ports.views import After
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 _CHUNK = 500
 
 _Item = TypeVar("_Item")
 
+NAME = (TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)  # of which `ref_of` makes a name
+
 # parameters: `name_columns`
-NAMED = tuple(TABLES.c[name] == sa.bindparam(name) for name in ("catalog", "namespace", "name"))
+NAMED = tuple(column == sa.bindparam(column.name) for column in NAME)
 
 # the job was on the table that has the name now
 SAME_TABLE = TABLES.c.table_uuid.is_(None) | (TABLES.c.table_uuid == JOBS.c.table_uuid)
@@ -72,9 +77,19 @@ def ref_of(row: Any) -> TableRef:  # noqa: ANN401 - a result row
     return TableRef(row.catalog, namespace_of(row.namespace), row.name)
 
 
-def chunks(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
+def columns_of(table: sa.Table, kind: type[DataclassInstance]) -> list[sa.Column[Any]]:
+    """Return the columns that are named as the fields of a dataclass, in the order of the fields."""
+    return [table.c[field.name] for field in fields(kind)]
+
+
+def values_of(row: DataclassInstance, *left_out: str) -> dict[str, Any]:
+    """Return the fields of a dataclass by name, but for those that are left out."""
+    return {field.name: getattr(row, field.name) for field in fields(row) if field.name not in left_out}
+
+
+def chunks(items: Sequence[_Item], size: int = _CHUNK) -> Iterator[Sequence[_Item]]:
     """Return parts of the items that are small enough for the parameters of one statement."""
-    return (items[i : i + _CHUNK] for i in range(0, len(items), _CHUNK))
+    return (items[i : i + size] for i in range(0, len(items), size))
 
 
 def values_table(

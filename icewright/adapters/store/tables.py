@@ -17,6 +17,7 @@ from icewright.adapters.store.registrations import write_registration
 from icewright.adapters.store.schema import DELETIONS, FACTS, JOBS, TABLES, VERDICTS, Moment
 from icewright.adapters.store.statements import (
     DUE_SINCE,
+    NAME,
     chunks,
     lock_rows,
     name_columns,
@@ -124,7 +125,7 @@ class SqlTables(TableState):
             | theirs.startswith(f"{own}/", autoescape=True)
             | sa.literal(own).startswith(theirs.concat("/"))
         )
-        query = sa.select(TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name).where(~TABLES.c.dropped, overlaps)
+        query = sa.select(*NAME).where(~TABLES.c.dropped, overlaps)
         refs = [ref_of(row) for row in self.db.rows(query.order_by(TABLES.c.id))]
         return [other for other in refs if other != ref]
 
@@ -254,7 +255,7 @@ class SqlTables(TableState):
 
 def _lock_rows(connection: sa.Connection, refs: Sequence[TableRef]) -> Iterator[Sequence[int]]:
     """Lock the rows of tables; return their ids in parts."""
-    named = sa.tuple_(*(TABLES.c[name] for name in ("catalog", "namespace", "name")))
+    named = sa.tuple_(*NAME)
     ids: list[int] = []
     for names in chunks([tuple(name_columns(ref).values()) for ref in refs]):
         ids += connection.execute(sa.select(TABLES.c.id).where(named.in_(names))).scalars()

@@ -17,7 +17,17 @@ from icewright.adapters.store.jobs import job_of
 from icewright.adapters.store.ledger import PLANNED_BY, waiting_deletions, waiting_of
 from icewright.adapters.store.measures import IS_BLOCKING, STATE, overview, trend
 from icewright.adapters.store.schema import DELETIONS, EVENTS, JOBS, RUNS, TABLES, VERDICTS
-from icewright.adapters.store.statements import UNDONE_JOBS, Key, cursor, of_table, order_by, ref_of, seek, visible
+from icewright.adapters.store.statements import (
+    NAME,
+    UNDONE_JOBS,
+    Key,
+    cursor,
+    of_table,
+    order_by,
+    ref_of,
+    seek,
+    visible,
+)
 from icewright.adapters.store.tables import table_of
 from icewright.core.permissions import VisibilityFilter
 from icewright.core.policy import Operation
@@ -40,8 +50,6 @@ from icewright.ports.views import (
     TrendStep,
     WaitingItem,
 )
-
-_NAME = (TABLES.c.catalog, TABLES.c.namespace, TABLES.c.name)
 
 _SORTS: Mapping[TableSort, tuple[sa.ColumnElement[Any], type]] = {
     TableSort.HEALTH: (TABLES.c.health, int),
@@ -115,11 +123,11 @@ class SqlViews(Views):
         if query.since:
             conditions.append(RUNS.c.finished >= query.since)
         undone = RUNS.c.job_id.in_(UNDONE_JOBS) & (RUNS.c.operation == Operation.EXPIRE_SNAPSHOTS)
-        runs = sa.select(RUNS, undone.label("undone"), *_NAME).join_from(RUNS, TABLES, RUNS.c.table_id == TABLES.c.id)
+        runs = sa.select(RUNS, undone.label("undone"), *NAME).join_from(RUNS, TABLES, RUNS.c.table_id == TABLES.c.id)
         with self.db.reading() as connection:
             condition = sa.and_(visible(connection, visibility), *conditions, seek(keys, after))
             rows = connection.execute(runs.where(condition).order_by(*order_by(keys)).limit(limit + 1)).all()
-        return _page([{**_columns(row), "ref": ref_of(row)} for row in rows], rows, ["id"], limit)
+        return _page([{**row._asdict(), "ref": ref_of(row)} for row in rows], rows, ["id"], limit)
 
     def list_queue(self, visibility: VisibilityFilter, limit: int) -> Sequence[JobItem]:
         running = sa.case((JOBS.c.state == JobState.RUNNING, 0), else_=1)
@@ -137,7 +145,7 @@ class SqlViews(Views):
             Key(VERDICTS.c.table_id, int),
             Key(VERDICTS.c.operation, str),
         )
-        due = sa.select(VERDICTS, *_NAME, TABLES.c.due_since).join_from(VERDICTS, TABLES)
+        due = sa.select(VERDICTS, *NAME, TABLES.c.due_since).join_from(VERDICTS, TABLES)
         free = (VERDICTS.c.verdict == "due", TABLES.c.held_by.is_(None), ~TABLES.c.dropped, *_in_place(ref, None))
         with self.db.reading() as connection:
             condition = sa.and_(visible(connection, visibility), *free)
@@ -183,14 +191,14 @@ class SqlViews(Views):
     ) -> Page[Mapping[str, Any]]:
         keys = (Key(EVENTS.c.id, int, descending=True),)
         columns = [EVENTS.c[name] for name in ("id", "at", "kind", "details", "job_id")]
-        query = sa.select(*columns, *_NAME).join_from(EVENTS, TABLES, EVENTS.c.table_id == TABLES.c.id, isouter=True)
+        query = sa.select(*columns, *NAME).join_from(EVENTS, TABLES, EVENTS.c.table_id == TABLES.c.id, isouter=True)
         conditions = [] if kind is None else [EVENTS.c.kind == kind]
         conditions += [] if search is None else [_matches_search(search)]
         conditions += [] if since is None else [EVENTS.c.at >= since]
         with self.db.reading() as connection:
             condition = sa.and_(visible(connection, visibility), *conditions, seek(keys, after))
             rows = connection.execute(query.where(condition).order_by(*order_by(keys)).limit(limit + 1)).all()
-        items = [{**_columns(row), "ref": ref_of(row) if row.catalog is not None else None} for row in rows]
+        items = [{**row._asdict(), "ref": ref_of(row) if row.catalog is not None else None} for row in rows]
         return _page(items, rows, ["id"], limit)
 
     def overview(self, visibility: VisibilityFilter, since: datetime) -> FleetOverview:
@@ -210,7 +218,7 @@ class SqlViews(Views):
         keys = (Key(table.c.id, int),)
         query = sa.select(*(table.c[name] for name in columns)).where(table.c.job_id == job_id, seek(keys, after))
         rows = self.db.rows(query.order_by(*order_by(keys)).limit(limit + 1))
-        return _page([_columns(row) for row in rows], rows, ["id"], limit)
+        return _page([row._asdict() for row in rows], rows, ["id"], limit)
 
 
 def _page(
@@ -224,7 +232,7 @@ def _page(
 
 
 def _table_keys(query: TableQuery) -> list[Key]:
-    names = [Key(column, str, query.descending) for column in _NAME]
+    names = [Key(column, str, query.descending) for column in NAME]
     if query.sort is TableSort.NAME:
         return names
     column, kind = _SORTS[query.sort]
@@ -299,7 +307,7 @@ def _jobs() -> sa.Select[Any]:
         sa.select(sa.func.sum(cost)).where(RUNS.c.job_id == JOBS.c.job_id).scalar_subquery().label(name)
         for name, cost in ({"gb_hours": RUNS.c.gb_hours} | metrics).items()
     ]
-    return sa.select(JOBS, *_NAME, *costs).join_from(JOBS, TABLES)
+    return sa.select(JOBS, *NAME, *costs).join_from(JOBS, TABLES)
 
 
 def _job_item(row: Any) -> JobItem:  # noqa: ANN401 - a result row
@@ -319,7 +327,3 @@ def _waiting(row: Any) -> WaitingItem:  # noqa: ANN401 - a result row
     numbers = {"position": row.position, "score": row.score, "benefit": row.benefit, "cost": row.cost}
     operation = Operation(row.operation)
     return WaitingItem(ref_of(row), operation, row.reason, row.waits, due_since=row.due_since, **numbers)
-
-
-def _columns(row: Any) -> dict[str, Any]:  # noqa: ANN401 - a result row
-    return dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
