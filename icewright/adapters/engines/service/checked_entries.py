@@ -126,7 +126,7 @@ class CheckedEntries:
             except MetadataUnreadable as error:
                 self._add(FileFaultKind.UNREADABLE, "manifest", path, str(error))
                 continue
-            live = [one for one in entries if one.status != DELETED]
+            live = [entry for entry in entries if entry.status != DELETED]
             rows = list(self._rows[path].values())
             for row in rows:
                 self._check_row(path, row, entries, live, partition)
@@ -136,27 +136,27 @@ class CheckedEntries:
         self.faults += self._contradictions.found()
         self.faults += metadata_faults(self.metadata, self.document)
 
-    def needed_columns(self, one: ContentFile) -> Collection[int]:
+    def needed_columns(self, entry: ContentFile) -> Collection[int]:
         """Return the columns without which readers fail at a file, or delete other rows by it."""
-        match one.content:
+        match entry.content:
             case content if content == POSITION_DELETES:
                 return ids.DELETED_PATH, ids.DELETED_POSITION
             case content if content == EQUALITY_DELETES:
-                return one.equality_ids
-        if not self.is_of_main(one.manifest):
+                return entry.equality_ids
+        if not self.is_of_main(entry.manifest):
             return ()
-        return self._required - self._constant.get(one.spec_id, set())
+        return self._required - self._constant.get(entry.spec_id, set())
 
     @cached_property
     def _required(self) -> AbstractSet[int]:
         fields = self.metadata.schema["fields"]
-        return {int(one["id"]) for one in fields if one["required"] and "initial-default" not in one}
+        return {int(f["id"]) for f in fields if f["required"] and "initial-default" not in f}
 
     @cached_property
     def _constant(self) -> Mapping[int, AbstractSet[int]]:
         """Return the columns whose values the partition tuples have, by spec: files may lack them."""
         return {
-            spec.spec_id: {one.source_id for one in spec.fields if one.transform == "identity"}
+            spec.spec_id: {f.source_id for f in spec.fields if f.transform == "identity"}
             for spec in self.metadata.specs
         }
 
@@ -169,7 +169,7 @@ class CheckedEntries:
         return tuple(sorted(self._snapshots[manifest]))
 
     def _check_lists(self) -> None:
-        lists = [(one.manifest_list, one) for one in self.metadata.snapshots if one.manifest_list is not None]
+        lists = [(s.manifest_list, s) for s in self.metadata.snapshots if s.manifest_list is not None]
         for snapshot in self.metadata.snapshots:
             for manifest in snapshot.manifests if snapshot.manifest_list is None else ():
                 self._snapshots[manifest].add(snapshot.snapshot_id)
@@ -228,15 +228,15 @@ class CheckedEntries:
                 status, stated = entry[ids.STATUS], entry.get(ids.SEQUENCE_NUMBER)
                 sequence = inherited if stated is None else stated
                 added = inherited if status == ADDED else entry.get(ids.FILE_SEQUENCE_NUMBER)
-                one = ContentFile(path, spec_id, status, sequence, values, added, entry.get(ids.SNAPSHOT_ID))
-                if one.status not in _COUNTS or one.content not in CONTENT_KINDS or one.format not in _FORMATS:
-                    raise ValueError(f"its entry of {one.path} has a status, content or format that there is not")
+                file = ContentFile(path, spec_id, status, sequence, values, added, entry.get(ids.SNAPSHOT_ID))
+                if file.status not in _COUNTS or file.content not in CONTENT_KINDS or file.format not in _FORMATS:
+                    raise ValueError(f"its entry of {file.path} has a status, content or format that there is not")
                 if stated is None and inherited and status == EXISTING:
                     detail = "its entry, of an earlier commit, lacks the sequence number that tells which deletes apply"
                     self._add(
-                        FileFaultKind.WRONG_SEQUENCE, CONTENT_KINDS[one.content], one.path, detail, self.concern(path)
+                        FileFaultKind.WRONG_SEQUENCE, CONTENT_KINDS[file.content], file.path, detail, self.concern(path)
                     )
-                entries.append(one)
+                entries.append(file)
             return entries, partition_schema(data_file)
 
     def _sequence(self, path: str) -> int:
@@ -252,26 +252,26 @@ class CheckedEntries:
             self._add(kind, "manifest", path, detail)
 
         for status, (files_id, rows_id) in _COUNTS.items():
-            chosen = [one for one in entries if one.status == status]
-            for field_id, count in (files_id, len(chosen)), (rows_id, sum(one.records for one in chosen)):
+            chosen = [entry for entry in entries if entry.status == status]
+            for field_id, count in (files_id, len(chosen)), (rows_id, sum(entry.records for entry in chosen)):
                 if row.get(field_id) not in (None, count):
                     add(FileFaultKind.WRONG_COUNT, f"field {field_id} of its list says {row[field_id]}, not {count}")
         if row.get(ids.MANIFEST_KEY_METADATA) is not None and not self._is_encrypted:
             add(FileFaultKind.UNREADABLE, "its list has a key of it, and the table is not encrypted")
         for kind, detail in self._wrong_identity(row, entries, partition):
             add(kind, detail)
-        partitions = {repr(one.partition): one.partition for one in live}.values()  # -0.0 and 0.0 are two
+        partitions = {repr(entry.partition): entry.partition for entry in live}.values()  # -0.0 and 0.0 are two
         for detail in uncovered(partition_fields(partition), row.get(ids.PARTITION_SUMMARIES), partitions):
             add(FileFaultKind.WRONG_BOUNDS, detail)
         least, most = row.get(ids.MIN_SEQUENCE_NUMBER) or 0, row.get(ids.MANIFEST_SEQUENCE_NUMBER) or 0
-        for one in live:
-            if not least <= one.sequence <= most:
-                detail = f"its sequence number {one.sequence} is outside its manifest's, {least} to {most}"
-                self._add_file(FileFaultKind.WRONG_SEQUENCE, one, detail)
+        for entry in live:
+            if not least <= entry.sequence <= most:
+                detail = f"its sequence number {entry.sequence} is outside its manifest's, {least} to {most}"
+                self._add_file(FileFaultKind.WRONG_SEQUENCE, entry, detail)
         next_row_id, first = self.document.get("next-row-id"), row.get(ids.MANIFEST_FIRST_ROW_ID)
         if next_row_id is not None and first is not None:
-            assigned = first + sum(one.records for one in live if one.first_row_id is None)
-            stated = [one.first_row_id + one.records for one in live if one.first_row_id is not None]
+            assigned = first + sum(entry.records for entry in live if entry.first_row_id is None)
+            stated = [entry.first_row_id + entry.records for entry in live if entry.first_row_id is not None]
             if (end := max([assigned, *stated])) > next_row_id:
                 add(FileFaultKind.WRONG_ROW_IDS, f"its row ids end at {end}, the table's next one is {next_row_id}")
 
@@ -286,9 +286,9 @@ class CheckedEntries:
         self, row: Row, entries: Sequence[ContentFile], partition: Schema
     ) -> Iterator[tuple[FileFaultKind, str]]:
         """Yield where a manifest is of another spec, content or snapshot than its list's row says."""
-        number, tuple_ids = row[ids.MANIFEST_SPEC_ID], [one.get("field-id") for one in partition["fields"]]
+        number, tuple_ids = row[ids.MANIFEST_SPEC_ID], [f.get("field-id") for f in partition["fields"]]
         spec = self.metadata.specs_by_id.get(number)
-        of_spec = [one.field_id for one in spec.fields] if spec is not None else []
+        of_spec = [f.field_id for f in spec.fields] if spec is not None else []
         if spec is None:
             yield FileFaultKind.WRONG_PARTITION, f"the table has no partition spec {number}"
         elif None not in tuple_ids and tuple_ids != of_spec:
@@ -297,34 +297,34 @@ class CheckedEntries:
         elif entries and entries[0].spec_id != number:
             yield FileFaultKind.WRONG_PARTITION, f"its list says spec {number}, and it says {entries[0].spec_id}"
         deletes, added_by = bool(row.get(ids.MANIFEST_CONTENT)), row.get(ids.ADDED_SNAPSHOT_ID)
-        if any((one.content != DATA) is not deletes for one in entries if one.status != DELETED):
+        if any((entry.content != DATA) is not deletes for entry in entries if entry.status != DELETED):
             yield FileFaultKind.WRONG_CONTENT, f"its list says that it holds {'delete' if deletes else 'data'} files"
-        for other in {one.snapshot_id for one in entries if one.status == ADDED} - {None, added_by}:
+        for other in {entry.snapshot_id for entry in entries if entry.status == ADDED} - {None, added_by}:
             if added_by is not None:
                 detail = f"its list says that snapshot {added_by} added it, and its entries say {other}"
                 yield FileFaultKind.WRONG_SNAPSHOT, detail
 
     def _check_entries(self, path: str, live: Sequence[ContentFile]) -> None:
-        for (kind, (file, _)), times in Counter((one.kind, one.key) for one in live).items():
+        for (kind, (file, _)), times in Counter((entry.kind, entry.key) for entry in live).items():
             if times > 1:
                 detail = f"its manifest names it {times} times"
                 self._add(FileFaultKind.DUPLICATE, kind, file, detail, self.concern(path))
-        for one in live:
-            self.faults += self._contradictions.add(one)
-            since = FORMAT_V3 if one.is_vector else FORMAT_V2
-            if one.content != DATA and self.metadata.format_version < since:
-                detail = f"format version {self.metadata.format_version} has no {one.kind}"
-                self._add_file(FileFaultKind.WRONG_CONTENT, one, detail)
-            if (order := one.values.get(ids.SORT_ORDER_ID)) not in (None, 0, *self._orders):
+        for entry in live:
+            self.faults += self._contradictions.add(entry)
+            since = FORMAT_V3 if entry.is_vector else FORMAT_V2
+            if entry.content != DATA and self.metadata.format_version < since:
+                detail = f"format version {self.metadata.format_version} has no {entry.kind}"
+                self._add_file(FileFaultKind.WRONG_CONTENT, entry, detail)
+            if (order := entry.values.get(ids.SORT_ORDER_ID)) not in (None, 0, *self._orders):
                 detail = f"its entry names the sort order {order}, which the table has not"
-                self._add_file(FileFaultKind.WRONG_ORDER, one, detail)
-            if one.is_encrypted and not self._is_encrypted:
+                self._add_file(FileFaultKind.WRONG_ORDER, entry, detail)
+            if entry.is_encrypted and not self._is_encrypted:
                 detail = "its entry has a key, and the table is not encrypted"
-                self._add_file(FileFaultKind.UNREADABLE, one, detail)
-            keys = one.equality_ids
-            if one.content == EQUALITY_DELETES and not (keys and all(number in self.types for number in keys)):
+                self._add_file(FileFaultKind.UNREADABLE, entry, detail)
+            keys = entry.equality_ids
+            if entry.content == EQUALITY_DELETES and not (keys and all(number in self.types for number in keys)):
                 detail = f"it deletes by columns of the ids {list(keys)}, which no schema has"
-                self._add_file(FileFaultKind.WRONG_FIELDS, one, detail)
+                self._add_file(FileFaultKind.WRONG_FIELDS, entry, detail)
         if "next-row-id" in self.document:
             self._add_row_ids(path, live)
 
@@ -339,15 +339,15 @@ class CheckedEntries:
     def _add_row_ids(self, path: str, live: Sequence[ContentFile]) -> None:
         """Compare the row ids of the data files of a manifest: their own, or those in the order of its entries."""
         following = next(iter(self._rows[path].values()), {}).get(ids.MANIFEST_FIRST_ROW_ID)
-        for one in live:
-            first = one.first_row_id
+        for entry in live:
+            first = entry.first_row_id
             if first is None and following is not None:
-                first, following = following, following + one.records
-            if first is not None and one.content == DATA:
-                self._contradictions.add_row_ids(one, first)
+                first, following = following, following + entry.records
+            if first is not None and entry.content == DATA:
+                self._contradictions.add_row_ids(entry, first)
 
-    def _add_file(self, kind: FileFaultKind, one: ContentFile, detail: str) -> None:
-        self._add(kind, one.kind, one.path, detail, self.concern(one.manifest))
+    def _add_file(self, kind: FileFaultKind, entry: ContentFile, detail: str) -> None:
+        self._add(kind, entry.kind, entry.path, detail, self.concern(entry.manifest))
 
     def _add(
         self, kind: FileFaultKind, file: str, path: str, detail: str, snapshot_ids: tuple[int, ...] | None = None

@@ -35,7 +35,7 @@ _RAISED_BYTES = 8  # at the end of such a text, which a writer may have raised t
 
 def check_content(
     files: TableFiles,
-    one: ContentFile,
+    entry: ContentFile,
     types: Mapping[int, Any],
     specs: Mapping[int, PartitionSpec],
     records: Mapping[str, int],
@@ -47,52 +47,53 @@ def check_content(
     `records` are the rows of data files by path, as far as they are known; `needed` are the columns that it must have.
     `names` is the name mapping, by which columns of files without ids are found.
     """
-    if one.is_encrypted:
+    if entry.is_encrypted:
         return []
-    match one.format:
+    match entry.format:
         case "PARQUET":
-            return list(_parquet_file(files, one, types, specs, names).faults(needed))
+            return list(_parquet_file(files, entry, types, specs, names).faults(needed))
         case "PUFFIN":
-            return list(vector_faults(files, one, records))
-    if (magic := MAGIC.get(one.format)) and files.read_range(one.path, 0, len(magic)) != magic:
-        raise MetadataUnreadable(f"{one.path} does not begin as {one.format} files do")
-    return list(column_faults(one, {}, types, specs.get(one.spec_id)))
+            return list(vector_faults(files, entry, records))
+    if (magic := MAGIC.get(entry.format)) and files.read_range(entry.path, 0, len(magic)) != magic:
+        raise MetadataUnreadable(f"{entry.path} does not begin as {entry.format} files do")
+    return list(column_faults(entry, {}, types, specs.get(entry.spec_id)))
 
 
 def corrected(
     files: TableFiles,
-    one: ContentFile,
+    entry: ContentFile,
     types: Mapping[int, Any],
     specs: Mapping[int, PartitionSpec],
     names: str | None,
 ) -> Mapping[int, Any]:
     """Return the values of a Parquet file's entry with the counts of its footer, and without bounds that are wrong."""
-    if one.format != "PARQUET":
-        raise MetadataUnreadable(f"what {one.path} has cannot be proved: of {one.format} files no footer is read")
-    return _parquet_file(files, one, types, specs, names).corrected()
+    if entry.format != "PARQUET":
+        raise MetadataUnreadable(f"what {entry.path} has cannot be proved: of {entry.format} files no footer is read")
+    return _parquet_file(files, entry, types, specs, names).corrected()
 
 
 def _parquet_file(
     files: TableFiles,
-    one: ContentFile,
+    entry: ContentFile,
     types: Mapping[int, Any],
     specs: Mapping[int, PartitionSpec],
     names: str | None,
 ) -> _ParquetFile:
-    footer, schema = _parquet_footer(files, one)
+    footer, schema = _parquet_footer(files, entry)
     with suppress(UnsupportedByArrow):  # then readers differ in how they find columns: only the rows are counted
         schema = with_ids(schema, names)
-    return _ParquetFile(one, footer, schema, types, specs.get(one.spec_id))
+    return _ParquetFile(entry, footer, schema, types, specs.get(entry.spec_id))
 
 
-def _parquet_footer(files: TableFiles, one: ContentFile) -> tuple[pq.FileMetaData, pa.Schema]:
-    footer, schema, footer_bytes = parquet_footer(files, one.path, one.bytes)
+def _parquet_footer(files: TableFiles, entry: ContentFile) -> tuple[pq.FileMetaData, pa.Schema]:
+    footer, schema, footer_bytes = parquet_footer(files, entry.path, entry.bytes)
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     if (rows := sum(group.num_rows for group in groups)) != footer.num_rows:
-        raise MetadataUnreadable(f"{one.path} has a footer that counts {footer.num_rows} rows, in row groups of {rows}")
+        counts = f"counts {footer.num_rows} rows, in row groups of {rows}"
+        raise MetadataUnreadable(f"{entry.path} has a footer that {counts}")
     chunks = [group.column(number) for group in groups for number in range(group.num_columns)]
-    if any(min(_beginnings(chunk)) + chunk.total_compressed_size > one.bytes - footer_bytes for chunk in chunks):
-        raise MetadataUnreadable(f"{one.path} has a footer that names pages beyond its end")
+    if any(min(_beginnings(chunk)) + chunk.total_compressed_size > entry.bytes - footer_bytes for chunk in chunks):
+        raise MetadataUnreadable(f"{entry.path} has a footer that names pages beyond its end")
     return footer, schema
 
 
@@ -104,11 +105,11 @@ def _beginnings(chunk: pq.ColumnChunkMetaData) -> Iterator[int]:
 
 
 def _leaf_ids(fields: Sequence[pa.Field], prefix: str = "") -> Iterator[tuple[str, int]]:
-    for one in fields:
-        if pa.types.is_struct(one.type):
-            yield from _leaf_ids([one.type.field(i) for i in range(one.type.num_fields)], f"{prefix}{one.name}.")
-        elif (number := field_id(one)) is not None and not pa.types.is_nested(one.type):
-            yield f"{prefix}{one.name}", number
+    for field in fields:
+        if pa.types.is_struct(field.type):
+            yield from _leaf_ids([field.type.field(i) for i in range(field.type.num_fields)], f"{prefix}{field.name}.")
+        elif (number := field_id(field)) is not None and not pa.types.is_nested(field.type):
+            yield f"{prefix}{field.name}", number
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ _UNMEASURED = ColumnContent(0, None, None, None, is_exact=False)
 class _ParquetFile:
     """A Parquet file's footer beside its entry."""
 
-    one: ContentFile
+    entry: ContentFile
     footer: pq.FileMetaData
     schema: pa.Schema
     types: Mapping[int, Any]
@@ -159,26 +160,26 @@ class _ParquetFile:
             kind = self.types.get(number := field_id(field) or 0)
             if physical_types(kind) is not None and pa.types.is_nested(field.type):
                 yield FileFaultKind.WRONG_FIELDS, f"column {number} is {kind}, and the file's is {field.type}"
-        for number in sorted(self._measured.keys() & set(needed)) if self.one.content == DATA else ():
+        for number in sorted(self._measured.keys() & set(needed)) if self.entry.content == DATA else ():
             if nulls := self._measured[number].nulls:
                 yield FileFaultKind.WRONG_FIELDS, f"column {number} is required, and has {nulls} nulls"
-        if self.footer.num_rows != self.one.records:
-            yield FileFaultKind.WRONG_COUNT, f"it has {self.footer.num_rows} rows, not {self.one.records}"
+        if self.footer.num_rows != self.entry.records:
+            yield FileFaultKind.WRONG_COUNT, f"it has {self.footer.num_rows} rows, not {self.entry.records}"
         if self._offsets_are_wrong:
-            offsets = self.one.values[ids.SPLIT_OFFSETS]
+            offsets = self.entry.values[ids.SPLIT_OFFSETS]
             yield FileFaultKind.WRONG_OFFSETS, f"its entry has split offsets {offsets} where no row group begins"
-        yield from column_faults(self.one, self._measured, self.types, self.spec)
+        yield from column_faults(self.entry, self._measured, self.types, self.spec)
 
     def corrected(self) -> Mapping[int, Any]:
         """Return the entry's values as the footer has them; what is wrong and optional is left out."""
-        new, measured = dict(self.one.values), self._measured
+        new, measured = dict(self.entry.values), self._measured
         new[ids.RECORD_COUNT] = self.footer.num_rows
         if self._offsets_are_wrong:
             new[ids.SPLIT_OFFSETS] = None
-        lower, upper = self.one.mapped(ids.LOWER_BOUNDS), self.one.mapped(ids.UPPER_BOUNDS)
+        lower, upper = self.entry.mapped(ids.LOWER_BOUNDS), self.entry.mapped(ids.UPPER_BOUNDS)
         wrong = {
             n
-            for n in _bounded(self.one, self.types)
+            for n in _bounded(self.entry, self.types)
             if any(_outside(self.types[n], n, measured.get(n, _UNMEASURED), lower.get(n), upper.get(n)))
         }
         for field, actual in (
@@ -187,9 +188,9 @@ class _ParquetFile:
         ):
             stated = new.get(field)
             new[field] = stated and [{**pair, "value": actual.get(pair["key"], pair["value"])} for pair in stated]
-        if any(_beside(self.one, measured)):
+        if any(_beside(self.entry, measured)):
             new[ids.REFERENCED_DATA_FILE] = None
-        contradicted = _contradictions(replace(self.one, values=new)).keys()
+        contradicted = _contradictions(replace(self.entry, values=new)).keys()
         for field, dropped in (ids.LOWER_BOUNDS, wrong), (ids.UPPER_BOUNDS, wrong), (ids.NAN_COUNTS, contradicted):
             new[field] = new.get(field) and [pair for pair in new[field] if pair["key"] not in dropped]
         return new
@@ -198,7 +199,7 @@ class _ParquetFile:
     def _offsets_are_wrong(self) -> bool:
         groups = [self.footer.row_group(number).column(0) for number in range(self.footer.num_row_groups)]
         begins = {offset for group in groups for offset in _beginnings(group)}
-        offsets = list(self.one.values.get(ids.SPLIT_OFFSETS) or ())
+        offsets = list(self.entry.values.get(ids.SPLIT_OFFSETS) or ())
         return offsets != sorted(offsets) or not begins.issuperset(offsets)
 
     @cached_property
@@ -221,14 +222,14 @@ class _ParquetFile:
         chunks = [self.footer.row_group(number).column(index) for number in range(self.footer.num_row_groups)]
         values = sum(chunk.num_values for chunk in chunks)
         stats = [chunk.statistics for chunk in chunks if chunk.num_values]
-        if any(one is None or not one.has_null_count for one in stats):
+        if any(s is None or not s.has_null_count for s in stats):
             return ColumnContent(values, None, None, None, is_exact=False)
-        filled = [one for one in stats if one.num_values]  # not only nulls
-        known = all(one.has_min_max for one in filled) and self._in_unit_of_bounds(index, kind)
+        filled = [s for s in stats if s.num_values]  # not only nulls
+        known = all(s.has_min_max for s in filled) and self._in_unit_of_bounds(index, kind)
         ends = [(_comparable(s.min_raw, kind), _comparable(s.max_raw, kind)) for s in filled] if known else []
         least, most = min((e[0] for e in ends), default=None), max((e[1] for e in ends), default=None)
         exact = not any(isinstance(end, bytes) and len(end) >= _MAYBE_TRUNCATED_BYTES for end in (least, most))
-        return ColumnContent(values, sum(one.null_count for one in stats), least, most, exact)
+        return ColumnContent(values, sum(s.null_count for s in stats), least, most, exact)
 
     def _in_unit_of_bounds(self, index: int, kind: str) -> bool:
         """Return whether the file stores the column in the unit of its bounds."""
@@ -244,11 +245,11 @@ def is_ordered(kind: str) -> bool:
 
 
 def column_faults(
-    one: ContentFile, columns: Mapping[int, ColumnContent], types: Mapping[int, Any], spec: PartitionSpec | None
+    entry: ContentFile, columns: Mapping[int, ColumnContent], types: Mapping[int, Any], spec: PartitionSpec | None
 ) -> Iterator[Fault]:
     """Yield where an entry differs from what its file says of the columns, by their ids."""
     values, nulls, nans, lower, upper = map(
-        one.mapped, (ids.VALUE_COUNTS, ids.NULL_COUNTS, ids.NAN_COUNTS, ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
+        entry.mapped, (ids.VALUE_COUNTS, ids.NULL_COUNTS, ids.NAN_COUNTS, ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
     )
     for number, column in columns.items():
         for what, actual, stated in (
@@ -261,27 +262,29 @@ def column_faults(
                     FileFaultKind.WRONG_COUNT,
                     f"column {number} has {actual} {what}, and its entry says {stated[number]}",
                 )
-    for number, contradiction in _contradictions(one).items():
+    for number, contradiction in _contradictions(entry).items():
         yield FileFaultKind.WRONG_COUNT, f"column {number} has {contradiction} by its entry"
-    for number in _bounded(one, types):
+    for number in _bounded(entry, types):
         column = columns.get(number, _UNMEASURED)
         yield from _outside(types[number], number, column, lower.get(number), upper.get(number))
-    if any(_beside(one, columns)):
-        detail = f"it deletes rows of other files than {one.referenced}, which its entry names alone"
+    if any(_beside(entry, columns)):
+        detail = f"it deletes rows of other files than {entry.referenced}, which its entry names alone"
         yield FileFaultKind.WRONG_BOUNDS, detail
-    yield from _wrong_partition(one, columns, types, spec)
+    yield from _wrong_partition(entry, columns, types, spec)
 
 
-def _beside(one: ContentFile, columns: Mapping[int, ColumnContent]) -> Iterator[Fault]:
+def _beside(entry: ContentFile, columns: Mapping[int, ColumnContent]) -> Iterator[Fault]:
     """Yield where position deletes name other data files than the one of their entry."""
-    path = one.referenced.encode()
-    if path and not one.is_vector:
+    path = entry.referenced.encode()
+    if path and not entry.is_vector:
         yield from _outside("string", ids.DELETED_PATH, columns.get(ids.DELETED_PATH, _UNMEASURED), path, path)
 
 
-def _contradictions(one: ContentFile) -> Mapping[int, str]:
+def _contradictions(entry: ContentFile) -> Mapping[int, str]:
     """Return the columns whose counts contradict one another or their bounds."""
-    values, nulls, nans, lower = map(one.mapped, (ids.VALUE_COUNTS, ids.NULL_COUNTS, ids.NAN_COUNTS, ids.LOWER_BOUNDS))
+    values, nulls, nans, lower = map(
+        entry.mapped, (ids.VALUE_COUNTS, ids.NULL_COUNTS, ids.NAN_COUNTS, ids.LOWER_BOUNDS)
+    )
     contradictions = {}
     for number, total in values.items():
         numbers, bound = total - nulls.get(number, 0) - nans.get(number, 0), lower.get(number, b"")
@@ -297,9 +300,9 @@ def _contradictions(one: ContentFile) -> Mapping[int, str]:
     return contradictions
 
 
-def _bounded(one: ContentFile, types: Mapping[int, Any]) -> list[int]:
+def _bounded(entry: ContentFile, types: Mapping[int, Any]) -> list[int]:
     """Return the columns of simple types of which the entry has bounds."""
-    bounded = one.mapped(ids.LOWER_BOUNDS).keys() | one.mapped(ids.UPPER_BOUNDS).keys()
+    bounded = entry.mapped(ids.LOWER_BOUNDS).keys() | entry.mapped(ids.UPPER_BOUNDS).keys()
     return sorted(number for number in bounded if isinstance(types.get(number), str))
 
 
@@ -327,10 +330,10 @@ def _outside(
 
 
 def _wrong_partition(
-    one: ContentFile, columns: Mapping[int, ColumnContent], types: Mapping[int, Any], spec: PartitionSpec | None
+    entry: ContentFile, columns: Mapping[int, ColumnContent], types: Mapping[int, Any], spec: PartitionSpec | None
 ) -> Iterator[Fault]:
     """Compare partition values with the column's, where the file has the column."""
-    for partition, value in zip(spec.fields if spec else (), one.partition, strict=False):
+    for partition, value in zip(spec.fields if spec else (), entry.partition, strict=False):
         column = columns.get(partition.source_id)
         if column is None or partition.transform == "void":
             continue

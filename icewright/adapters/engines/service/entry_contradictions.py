@@ -32,31 +32,31 @@ class EntryContradictions:
     _scoped: list[ContentFile] = field(default_factory=list, init=False)  # deletes of one data file
     _row_ids: list[tuple[int, int, ContentFile]] = field(default_factory=list, init=False)  # first, end
 
-    def add(self, one: ContentFile) -> Iterator[FileFault]:
+    def add(self, entry: ContentFile) -> Iterator[FileFault]:
         """Add a live entry; yield faults where another manifest contradicts it.
 
         Neither sequence number nor partition of a file ever changes after the commit that added it.
         """
-        fixed = one.sequence, one.spec_id, repr(one.partition)
-        self._live_in[one.kind, one.referenced if one.is_vector else one.path].add(one.manifest)
-        if one.content == DATA:
-            self._data[one.path].add((fixed, one.manifest))
-        elif one.referenced:
-            self._scoped.append(one)
-        if not one.file_sequence:
+        fixed = entry.sequence, entry.spec_id, repr(entry.partition)
+        self._live_in[entry.kind, entry.referenced if entry.is_vector else entry.path].add(entry.manifest)
+        if entry.content == DATA:
+            self._data[entry.path].add((fixed, entry.manifest))
+        elif entry.referenced:
+            self._scoped.append(entry)
+        if not entry.file_sequence:
             return
-        other, manifest = self._stated.setdefault(hash((*one.key, one.file_sequence)), (fixed, one.manifest))
+        other, manifest = self._stated.setdefault(hash((*entry.key, entry.file_sequence)), (fixed, entry.manifest))
         for value, other_value, what, kind in (
             (fixed[0], other[0], "sequence number", FileFaultKind.WRONG_SEQUENCE),
             (fixed[1:], other[1:], "partition", FileFaultKind.WRONG_PARTITION),
         ):
             if value != other_value:
-                detail = f"its {what} is {value} in {one.manifest} and {other_value} in {manifest}"
-                yield _fault(kind, detail, one, self.snapshots[one.manifest] | self.snapshots[manifest])
+                detail = f"its {what} is {value} in {entry.manifest} and {other_value} in {manifest}"
+                yield _fault(kind, detail, entry, self.snapshots[entry.manifest] | self.snapshots[manifest])
 
-    def add_row_ids(self, one: ContentFile, first: int) -> None:
+    def add_row_ids(self, entry: ContentFile, first: int) -> None:
         """Add a data file whose rows have the ids from `first` on."""
-        self._row_ids.append((first, first + one.records, one))
+        self._row_ids.append((first, first + entry.records, entry))
 
     def found(self) -> Iterator[FileFault]:
         """Yield the contradictions that show once all entries are added."""
@@ -78,43 +78,44 @@ class EntryContradictions:
 
         A data file may be removed and added again after its deletes: what no snapshot shows together is not compared.
         """
-        for one in self._scoped:
+        for entry in self._scoped:
             together: dict[_Fixed, set[int]] = defaultdict(set)
-            for fixed, manifest in self._data.get(one.referenced, ()):
-                together[fixed] |= self.snapshots[one.manifest] & self.snapshots[manifest]
+            for fixed, manifest in self._data.get(entry.referenced, ()):
+                together[fixed] |= self.snapshots[entry.manifest] & self.snapshots[manifest]
             for (sequence, *partition), snapshots in together.items():
-                if snapshots and one.sequence < sequence:
-                    detail = f"it has the sequence number {one.sequence}, its data file {one.referenced} has {sequence}"
-                    yield _fault(FileFaultKind.WRONG_SEQUENCE, detail, one, snapshots)
-                if snapshots and partition != [one.spec_id, repr(one.partition)]:
-                    detail = f"it is of another partition than its data file {one.referenced}"
-                    yield _fault(FileFaultKind.WRONG_PARTITION, detail, one, snapshots)
+                if snapshots and entry.sequence < sequence:
+                    theirs = f"its data file {entry.referenced} has {sequence}"
+                    detail = f"it has the sequence number {entry.sequence}, {theirs}"
+                    yield _fault(FileFaultKind.WRONG_SEQUENCE, detail, entry, snapshots)
+                if snapshots and partition != [entry.spec_id, repr(entry.partition)]:
+                    detail = f"it is of another partition than its data file {entry.referenced}"
+                    yield _fault(FileFaultKind.WRONG_PARTITION, detail, entry, snapshots)
 
     def _misspelt_deletes(self) -> Iterator[FileFault]:
         """Yield deletes that spell the path of their data file otherwise, as `s3a://` for `s3://`: none applies."""
-        lost = [one for one in self._scoped if one.referenced not in self._data]
+        lost = [entry for entry in self._scoped if entry.referenced not in self._data]
         spelt = {canonical(split(path)): path for path in self._data} if lost else {}
-        for one in lost:
-            path = spelt.get(canonical(split(one.referenced)), "")
+        for entry in lost:
+            path = spelt.get(canonical(split(entry.referenced)), "")
             beside = {number for _, manifest in self._data.get(path, ()) for number in self.snapshots[manifest]}
-            if together := self.snapshots[one.manifest] & beside:
-                yield _fault(*misspelt(one.referenced, path), one, together)
+            if together := self.snapshots[entry.manifest] & beside:
+                yield _fault(*misspelt(entry.referenced, path), entry, together)
 
     def _shared_row_ids(self) -> Iterator[FileFault]:
         """Yield data files whose rows have ids of another file of the same snapshot."""
         self._row_ids.sort(key=lambda span: span[:2])
         furthest = self._row_ids[0] if self._row_ids else None
         for span in self._row_ids[1:]:
-            first, _, one = span
+            first, _, entry = span
             if furthest is None or first >= furthest[1]:
                 furthest = span
                 continue
             other = furthest[2]
             furthest = max(furthest, span, key=lambda each: each[1])
-            if one.path != other.path and (both := self.snapshots[one.manifest] & self.snapshots[other.manifest]):
+            if entry.path != other.path and (both := self.snapshots[entry.manifest] & self.snapshots[other.manifest]):
                 detail = f"its row ids from {first} on are also those of {other.path}"
-                yield _fault(FileFaultKind.WRONG_ROW_IDS, detail, one, both)
+                yield _fault(FileFaultKind.WRONG_ROW_IDS, detail, entry, both)
 
 
-def _fault(kind: FileFaultKind, detail: str, one: ContentFile, snapshots: AbstractSet[int]) -> FileFault:
-    return FileFault(kind, one.kind, one.path, detail, tuple(sorted(snapshots)))
+def _fault(kind: FileFaultKind, detail: str, entry: ContentFile, snapshots: AbstractSet[int]) -> FileFault:
+    return FileFault(kind, entry.kind, entry.path, detail, tuple(sorted(snapshots)))

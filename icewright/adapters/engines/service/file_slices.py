@@ -15,37 +15,37 @@ from icewright.core.table import TableMetadata
 _MEMORY_BYTES = 2 << 30  # of the pages of one file
 
 
-def delete_of(one: ContentFile) -> DeleteFile:
+def delete_of(file: ContentFile) -> DeleteFile:
     """Return a delete file as a reader takes it."""
-    if one.content == EQUALITY_DELETES:
-        return DeleteFile(DeleteKind.EQUALITY, one.path, equality_ids=tuple(one.equality_ids))
-    if one.is_vector:
-        offset, length = one.values[ids.CONTENT_OFFSET], one.values[ids.CONTENT_SIZE]
-        return DeleteFile(DeleteKind.VECTOR, one.path, offset, length, one.records)
-    return DeleteFile(DeleteKind.POSITION, one.path)
+    if file.content == EQUALITY_DELETES:
+        return DeleteFile(DeleteKind.EQUALITY, file.path, equality_ids=tuple(file.equality_ids))
+    if file.is_vector:
+        offset, length = file.values[ids.CONTENT_OFFSET], file.values[ids.CONTENT_SIZE]
+        return DeleteFile(DeleteKind.VECTOR, file.path, offset, length, file.records)
+    return DeleteFile(DeleteKind.POSITION, file.path)
 
 
-def slice_of(one: ContentFile) -> FileSlice:
+def slice_of(file: ContentFile) -> FileSlice:
     """Return a whole data or delete file as a reader takes it."""
-    return FileSlice(one.path, one.bytes, one.bytes, one.records, one.sequence, None)
+    return FileSlice(file.path, file.bytes, file.bytes, file.records, file.sequence, None)
 
 
-def constants_of(one: ContentFile, metadata: TableMetadata, types: Mapping[int, Any]) -> Mapping[int, Any]:
+def constants_of(file: ContentFile, metadata: TableMetadata, types: Mapping[int, Any]) -> Mapping[int, Any]:
     """Return the identity partition values of a data file, which may lack the columns, of those that a schema has."""
-    values = identity_values(one, metadata) if one.content == DATA else {}
+    values = identity_values(file, metadata) if file.content == DATA else {}
     return {number: single_value(types[number], value) for number, value in values.items() if number in types}
 
 
-def identity_values(one: ContentFile, metadata: TableMetadata) -> Mapping[int, Any]:
+def identity_values(file: ContentFile, metadata: TableMetadata) -> Mapping[int, Any]:
     """Return the values by which a file is partitioned as they are, by column id, as its manifest stores them."""
-    spec = metadata.specs_by_id.get(one.spec_id)
-    pairs = zip(spec.fields, one.partition, strict=False) if spec is not None else ()
+    spec = metadata.specs_by_id.get(file.spec_id)
+    pairs = zip(spec.fields, file.partition, strict=False) if spec is not None else ()
     return {field.source_id: value for field, value in pairs if field.transform == "identity"}
 
 
 def reading_layout(fields: Sequence[Field], schemas: Sequence[Mapping[str, Any]], metadata: TableMetadata) -> Layout:
     """Return the layout that reads some top-level fields; deletes may name all others that the schemas have."""
-    current = {one["id"] for one in fields}
+    current = {field["id"] for field in fields}
     older = {f["id"]: f for schema in reversed(schemas) for f in schema["fields"] if f["id"] not in current}
     schema = {"type": "struct", "fields": fields}
     return Layout.for_reading(schema, older, metadata.properties, _MEMORY_BYTES)

@@ -24,6 +24,7 @@ from icewright.core.words import count, in_shell
 from icewright.ports.work import catalog_context
 
 _EXAMPLES = 3  # files that a note names
+_FOLDER = pl.col("path").str.extract(r"^(.*/)[^/]*$").fill_null("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,16 +166,11 @@ class DeletionGuard:
         """
         if files.is_empty():
             return Judgement(files, {})
-        own_places = surroundings.own if own is None else tuple(self._place(folder, surroundings) for folder in own)
-        confirmed = [self._place(folder, surroundings) for folder in surroundings.adopted] if automatic else []
-        index = Index(
-            (one, not automatic or surroundings.had_at_first(one) or any(one.within(place) for place in confirmed))
-            for one in own_places
-        )
-        folders = files.select(folder=pl.col("path").str.extract(r"^(.*/)[^/]*$").fill_null("")).to_series()
+        folders = files.select(_FOLDER).to_series()
+        index = self._own_index(surroundings, own, automatic=automatic)
         allowed = self._allowed(metadata.ref, surroundings.spelling)
-        reasons: dict[str, str] = {}
-        sharers: dict[str, tuple[OtherTable, ...]] = {}
+        reasons: dict[str, str] = {}  # by folder, why its files stay
+        sharers: dict[str, list[OtherTable]] = {}  # by folder, the tables that may reach some of its files
         for folder in folders.unique():
             place = self._place(folder, surroundings)
             if not any(place.within(one) for one in allowed):
@@ -182,20 +178,35 @@ class DeletionGuard:
                 continue
             reason, sharing = _reason_to_keep(place, index, surroundings, outside=outside)
             reasons |= {folder: reason} if reason else {}
-            sharers |= {folder: tuple(sharing)} if sharing else {}
+            sharers |= {folder: sharing} if sharing else {}
         stays = {p: reasons[f] for p, f in zip(files["path"], folders, strict=True) if f in reasons} if reasons else {}
         candidates = files.filter(~folders.is_in(list(reasons))) if reasons else files
-        shared = {other.registration.key: other for group in sharers.values() for other in group}
-        for other in shared.values():
-            shared_folders = [folder for folder, group in sharers.items() if other in group]
-            in_shared_folders = candidates.filter(
-                candidates["path"].str.extract(r"^(.*/)[^/]*$").fill_null("").is_in(shared_folders)
-            )
-            reached_reasons = self._reached_by(other, in_shared_folders, metadata)
-            stays |= reached_reasons
-            candidates = (
-                candidates.filter(~candidates["path"].is_in(list(reached_reasons))) if reached_reasons else candidates
-            )
+        return self._without_reached(metadata, candidates, sharers, stays)
+
+    def _own_index(self, surroundings: Surroundings, own: Sequence[str] | None, *, automatic: bool) -> Index[bool]:
+        """Return the table's places, each with whether files may be deleted there without a person's confirmation."""
+        places = surroundings.own if own is None else [self._place(folder, surroundings) for folder in own]
+        if not automatic:
+            return Index((place, True) for place in places)
+        confirmed = [self._place(folder, surroundings) for folder in surroundings.adopted]
+        return Index(
+            (place, surroundings.had_at_first(place) or any(place.within(one) for one in confirmed)) for place in places
+        )
+
+    def _without_reached(
+        self,
+        metadata: TableMetadata,
+        candidates: pl.DataFrame,
+        sharers: Mapping[str, Sequence[OtherTable]],
+        stays: Mapping[str, str],
+    ) -> Judgement:
+        """Return the judgement on files, of which those stay, too, that a table which shares their folder reaches."""
+        for other in {other.registration.key: other for group in sharers.values() for other in group}.values():
+            shared = [folder for folder, group in sharers.items() if other in group]
+            reached = self._reached_by(other, candidates.filter(_FOLDER.is_in(shared)), metadata)
+            if reached:
+                stays = {**stays, **reached}
+                candidates = candidates.filter(~pl.col("path").is_in(list(reached)))
         return Judgement(candidates, stays)
 
     def _reached_by(self, other: OtherTable, files: pl.DataFrame, own: TableMetadata) -> dict[str, str]:

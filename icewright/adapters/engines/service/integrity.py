@@ -102,23 +102,29 @@ class IntegrityCheck:
         if self.level.includes(CheckLevel.ENTRIES):
             broken, entries = {fault.path for fault in faults}, self._entries()
             contents = self._contents(entries, broken)
-            deeper = {
-                one for one in entries.faults if one.kind is not FileFaultKind.UNREADABLE or one.path not in broken
-            }
-            if self.level.includes(CheckLevel.FOOTERS):
-                deeper.update(self._footer_faults(entries, contents) if contents else ())
-                deeper.update(self._statistics_faults(entries, broken))
-            if self.read_rows is not None and contents and self.level.includes(CheckLevel.ROWS):
-                found, unread = self._row_faults(entries, contents, {fault.path for fault in deeper})
-                deeper.update(found)
+            deeper, unread = self._deeper_faults(entries, contents, broken)
             faults += sorted(deeper, key=lambda fault: (fault.path, fault.kind, fault.detail))
         remaining = load(metadata.ref).by_id.keys()
-        lasting = tuple(one for one in faults if not one.snapshot_ids or not remaining.isdisjoint(one.snapshot_ids))
+        lasting = tuple(f for f in faults if not f.snapshot_ids or not remaining.isdisjoint(f.snapshot_ids))
         return replace(self._report(lasting, contents), unread=unread)
+
+    def _deeper_faults(
+        self, entries: CheckedEntries, contents: Sequence[ContentFile], broken: AbstractSet[str]
+    ) -> tuple[set[FileFault], dict[str, str]]:
+        """Return what entries, footers and rows show of files that are not broken, and why some rows are not read."""
+        faults = {f for f in entries.faults if f.kind is not FileFaultKind.UNREADABLE or f.path not in broken}
+        unread = dict[str, str]()
+        if self.level.includes(CheckLevel.FOOTERS):
+            faults.update(self._footer_faults(entries, contents) if contents else ())
+            faults.update(self._statistics_faults(entries, broken))
+        if self.read_rows is not None and contents and self.level.includes(CheckLevel.ROWS):
+            found, unread = self._row_faults(entries, contents, {fault.path for fault in faults})
+            faults.update(found)
+        return faults, unread
 
     def _report(self, faults: tuple[FileFault, ...], contents: Sequence[ContentFile]) -> IntegrityReport:
         """Return the report; `contents` are the files whose footers are read."""
-        metadata, rows = self.metadata, sum(one.bytes for one in self._with_rows(contents))
+        metadata, rows = self.metadata, sum(file.bytes for file in self._with_rows(contents))
         return IntegrityReport(
             metadata.ref,
             metadata.metadata_location,
@@ -242,30 +248,31 @@ class IntegrityCheck:
         footers = self.level.includes(CheckLevel.FOOTERS)
         distinct: dict[int, ContentFile] = {}
         if self.level.includes(CheckLevel.ENTRIES):
-            for one in entries.content_files():
-                if footers and one.path not in broken:
-                    stated = _stated(one)
-                    self._alike[stated] = (*self._alike.get(stated, ()), one.manifest)
-                    if stated not in distinct or entries.is_of_main(one.manifest):
-                        distinct[stated] = one
+            for file in entries.content_files():
+                if footers and file.path not in broken:
+                    stated = _stated(file)
+                    self._alike[stated] = (*self._alike.get(stated, ()), file.manifest)
+                    if stated not in distinct or entries.is_of_main(file.manifest):
+                        distinct[stated] = file
         return list(distinct.values())
 
-    def _concern(self, entries: CheckedEntries, one: ContentFile) -> tuple[int, ...]:
+    def _concern(self, entries: CheckedEntries, file: ContentFile) -> tuple[int, ...]:
         """Return the snapshots that read a file by an entry that says the same."""
-        return tuple(sorted({number for manifest in self._alike[_stated(one)] for number in entries.concern(manifest)}))
+        manifests = self._alike[_stated(file)]
+        return tuple(sorted({number for manifest in manifests for number in entries.concern(manifest)}))
 
     def _footer_faults(self, entries: CheckedEntries, contents: Sequence[ContentFile]) -> list[FileFault]:
         records, replaced = _records(contents), self._replaced_types(entries, contents)
         specs, names = self.metadata.specs_by_id, name_mapping(self.metadata)
 
-        def check(one: ContentFile) -> list[FileFault]:
+        def check(file: ContentFile) -> list[FileFault]:
             try:
-                types = replaced.get(one.manifest, entries.types)
-                found = check_content(self.files, one, types, specs, records, entries.needed_columns(one), names)
+                types = replaced.get(file.manifest, entries.types)
+                found = check_content(self.files, file, types, specs, records, entries.needed_columns(file), names)
             except MetadataUnreadable as error:
                 found = [(FileFaultKind.UNREADABLE, str(error))]
-            concerned = self._concern(entries, one) if found else ()
-            return [FileFault(kind, one.kind, one.path, detail, concerned) for kind, detail in found]
+            concerned = self._concern(entries, file) if found else ()
+            return [FileFault(kind, file.kind, file.path, detail, concerned) for kind, detail in found]
 
         with WorkerThreads(_CONCURRENCY) as pool:
             return [fault for found in pool.map(check, contents) for fault in found]
@@ -275,56 +282,55 @@ class IntegrityCheck:
     ) -> Mapping[str, Mapping[int, Any]]:
         """Return the types of columns by manifest, where readers of old snapshots read its files by other ones."""
         replaced, found = replaced_types(entries.document, entries.types), dict[str, Mapping[int, Any]]()
-        for manifest in {one.manifest for one in contents} if replaced else ():
+        for manifest in {file.manifest for file in contents} if replaced else ():
             concerned = entries.concern(manifest)
             if not entries.is_of_main(manifest):
-                found.update((manifest, replaced[one]) for one in concerned if one in replaced)
+                found.update((manifest, replaced[number]) for number in concerned if number in replaced)
         return found
 
     def _with_rows(self, contents: Sequence[ContentFile]) -> list[ContentFile]:
         """Return the files whose rows are read: those that were added since the last check, wherever they are named."""
         if not self.level.includes(CheckLevel.ROWS):
             return []
-        return [
-            one
-            for one in contents
-            if not one.is_vector and (self.since is None or one.file_sequence is None or one.file_sequence > self.since)
-        ]
+        files = [file for file in contents if not file.is_vector]
+        if (since := self.since) is None:
+            return files
+        return [file for file in files if file.file_sequence is None or file.file_sequence > since]
 
     def _row_faults(
         self, entries: CheckedEntries, contents: Sequence[ContentFile], broken: AbstractSet[str]
     ) -> tuple[list[FileFault], dict[str, str]]:
         """Return what reading the files finds, and why some are not read; those with faults already are left out."""
         read_rows, names = self.read_rows, name_mapping(self.metadata)
-        chosen = [one for one in self._with_rows(contents) if one.path not in broken]
+        chosen = [file for file in self._with_rows(contents) if file.path not in broken]
         unread = {
-            one.path: "it is encrypted" if one.is_encrypted else f"only Parquet is read, not {one.format}"
-            for one in chosen
-            if one.is_encrypted or one.format != "PARQUET"
+            file.path: "it is encrypted" if file.is_encrypted else f"only Parquet is read, not {file.format}"
+            for file in chosen
+            if file.is_encrypted or file.format != "PARQUET"
         }
-        chosen = [one for one in chosen if one.path not in unread]
+        chosen = [file for file in chosen if file.path not in unread]
         faults = list[FileFault]()
         replaced = self._replaced_types(entries, chosen)
         check = RowCheck(entries.types, self.metadata.specs_by_id, names, _records(contents), replaced)
         for number, found, why in read_rows(check, chosen) if read_rows is not None and chosen else ():
-            one = chosen[number]
-            concerned = self._concern(entries, one) if found else ()
-            faults += [FileFault(FileFaultKind(kind), one.kind, one.path, detail, concerned) for kind, detail in found]
+            file = chosen[number]
+            concerned = self._concern(entries, file) if found else ()
+            faults += [FileFault(FileFaultKind(k), file.kind, file.path, detail, concerned) for k, detail in found]
             if why is not None:
-                unread[one.path] = why
+                unread[file.path] = why
         return faults, unread
 
     def _statistics_faults(self, entries: CheckedEntries, broken: AbstractSet[str]) -> Iterator[FileFault]:
         named = entries.document.get("statistics") or ()
-        footers = {one.get("statistics-path"): one.get("file-footer-size-in-bytes") for one in named}
+        footers = {stats.get("statistics-path"): stats.get("file-footer-size-in-bytes") for stats in named}
         partitions = self.metadata.partition_statistics
-        for one in (*self.metadata.statistics, *partitions):
+        for file in (*self.metadata.statistics, *partitions):
             try:
-                if one.path not in broken:
-                    check_statistics(self.files, one.path, one.length, footers.get(one.path))
+                if file.path not in broken:
+                    check_statistics(self.files, file.path, file.length, footers.get(file.path))
             except MetadataUnreadable as error:
-                kind = "partition statistics" if one in partitions else "statistics"
-                yield FileFault(FileFaultKind.UNREADABLE, kind, one.path, str(error), (one.snapshot_id,))
+                kind = "partition statistics" if file in partitions else "statistics"
+                yield FileFault(FileFaultKind.UNREADABLE, kind, file.path, str(error), (file.snapshot_id,))
 
     def _snapshots_of(self, wanted: set[str]) -> dict[str, set[int]]:
         """Return the snapshots that need each of the paths."""
@@ -341,14 +347,14 @@ class IntegrityCheck:
         return needed_by
 
 
-def _stated(one: ContentFile) -> int:
+def _stated(file: ContentFile) -> int:
     """Return a number for all that an entry says of its file."""
-    return hash(repr(one.values))
+    return hash(repr(file.values))
 
 
 def _records(contents: Sequence[ContentFile]) -> dict[str, int]:
     """Return the rows of data files, by path."""
-    return {one.path: one.records for one in contents if one.content == DATA}
+    return {file.path: file.records for file in contents if file.content == DATA}
 
 
 def _read_halving(

@@ -68,7 +68,7 @@ class LayoutSample:
         )
         row_ids = replacing.first_row_ids()
         data = [manifest for manifest in replacing.listed if manifest.content is ManifestContent.DATA]
-        sizes = [(one.bytes, one.records) for ones in chosen.values() for one in ones]
+        sizes = [(file.bytes, file.records) for ones in chosen.values() for file in ones]
         size, records = sum(each for each, _ in sizes), sum(each for _, each in sizes)
         totals = {"total-data-files": len(sizes), "total-records": records}
         stated = {name: value for name, value in head.summary.items() if name.startswith("total-")}
@@ -76,7 +76,7 @@ class LayoutSample:
         with replacing.undone_unless_committed():
             for manifest in data:
                 if manifest.path in chosen:
-                    paths = {one.path for one in chosen[manifest.path]}
+                    paths = {file.path for file in chosen[manifest.path]}
                     writer, entries = _entries_of(self.files, base, manifest, paths, row_ids[manifest.path])
                     replacing.write(writer, entries, _ONE_MANIFEST, 1, row_ids[manifest.path])
             summary = {**stated, **{name: str(value) for name, value in totals.items()}, JOB_ID: self.job_id}
@@ -90,16 +90,16 @@ class LayoutSample:
         but the newest files of a table that is merged into larger ones, or is partitioned otherwise now.
         """
         head = of_snapshots(self.base, frozenset({self.base.current_snapshot_id or 0}))
-        data = [one for one in CheckedEntries(self.files, head).content_files() if one.content == DATA]
+        data = [file for file in CheckedEntries(self.files, head).content_files() if file.content == DATA]
         usable = [
-            one
-            for one in data
-            if one.format == "PARQUET"
-            and not one.is_encrypted
-            and one.spec_id == self.base.default_spec_id
-            and one.bytes <= limit
+            file
+            for file in data
+            if file.format == "PARQUET"
+            and not file.is_encrypted
+            and file.spec_id == self.base.default_spec_id
+            and file.bytes <= limit
         ]
-        total, known = (sum(one.bytes for one in ones) for ones in (data, usable))
+        total, known = (sum(file.bytes for file in ones) for ones in (data, usable))
         if known < max(1, total / 2):
             raise Refused(
                 f"{self.base.ref}: no layout is measured, as {len(usable)} of its {len(data)} data files, with "
@@ -107,10 +107,10 @@ class LayoutSample:
                 f"{byte_size(limit)} at most (layout.sample_mb {limit / MEGABYTE:g})"
             )
         chosen, size = defaultdict[str, list[ContentFile]](list), 0
-        for one in random.Random(4).sample(usable, len(usable)):  # noqa: S311 - no secret
-            if size + one.bytes <= limit:
-                chosen[one.manifest].append(one)
-                size += one.bytes
+        for file in random.Random(4).sample(usable, len(usable)):  # noqa: S311 - no secret
+            if size + file.bytes <= limit:
+                chosen[file.manifest].append(file)
+                size += file.bytes
         return chosen, total
 
 
@@ -122,10 +122,10 @@ def _entries_of(
     writer, chosen = ManifestWriter(source, base, manifest.spec_id), []
     entries = writer.entries(manifest, source)
     for entry, values in zip(entries, writer.data_files(entries), strict=True):
-        one = entry
+        numbered = entry
         if first_row_id is not None and values.get(FIRST_ROW_ID) is None:
-            one = writer.changed(entry, {**values, FIRST_ROW_ID: first_row_id})
+            numbered = writer.changed(entry, {**values, FIRST_ROW_ID: first_row_id})
             first_row_id += entry.records
         if values[FILE_PATH] in paths:
-            chosen.append(one)
+            chosen.append(numbered)
     return writer, chosen

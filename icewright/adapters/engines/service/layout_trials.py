@@ -88,27 +88,27 @@ class LayoutTrials:
 
     @cached_property
     def _data(self) -> list[ContentFile]:
-        return [one for one in self._entries.content_files() if one.content == DATA]
+        return [file for file in self._entries.content_files() if file.content == DATA]
 
     @cached_property
     def _total(self) -> int:
-        return sum(one.bytes for one in self._data)
+        return sum(file.bytes for file in self._data)
 
     @cached_property
     def _by_partition(self) -> Mapping[str, int]:
         """Return the bytes of each partition."""
         sizes = Counter[str]()
-        for one in self._data:
-            sizes[one.partition_key] += one.bytes
+        for file in self._data:
+            sizes[file.partition_key] += file.bytes
         return sizes
 
     @cached_property
     def _as_they_are(self) -> pl.DataFrame:
         types = {name: self._predicate_type(field["id"]) for name, field in self._columns.items()}
         rows = []
-        for one in self._data:
-            row: dict[str, Any] = {"bytes": one.bytes}
-            lower, upper = one.mapped(LOWER_BOUNDS), one.mapped(UPPER_BOUNDS)
+        for file in self._data:
+            row: dict[str, Any] = {"bytes": file.bytes}
+            lower, upper = file.mapped(LOWER_BOUNDS), file.mapped(UPPER_BOUNDS)
             for name, field in self._columns.items():
                 for end, bounds in (("low", lower), ("high", upper)):
                     bound = bounds.get(field["id"])
@@ -124,20 +124,20 @@ class LayoutTrials:
     def sample(self) -> pl.DataFrame:
         """Return the columns of a sample of files, as the values that bounds compare, with the files' partitions."""
         chosen, rows = [], 0
-        for one in random.Random(4).sample(self._data, len(self._data)):  # noqa: S311 - no secret
-            if rows < _SAMPLE_ROWS and one.format == "PARQUET":
-                chosen.append(one)
-                rows += one.records
+        for file in random.Random(4).sample(self._data, len(self._data)):  # noqa: S311 - no secret
+            if rows < _SAMPLE_ROWS and file.format == "PARQUET":
+                chosen.append(file)
+                rows += file.records
         fields = list(self._columns.values())
         layout, opener = reading_layout(fields, self._entries.schemas, self.metadata), StorageOpener({}, self.files)
         frames = []
-        for one in chosen:
-            constants = constants_of(one, self.metadata, self._entries.types)
-            scan = BatchScan(layout, opener, Bin.for_reading([slice_of(one)], constants))
+        for file in chosen:
+            constants = constants_of(file, self.metadata, self._entries.types)
+            scan = BatchScan(layout, opener, Bin.for_reading([slice_of(file)], constants))
             for columns in scan.scan_columns(fields):
                 batch = pa.RecordBatch.from_arrays(columns, names=[field["name"] for field in fields])
                 frame = pl.DataFrame(pl.from_arrow(batch)).with_columns(pl.all().to_physical())
-                frames.append(frame.with_columns(pl.lit(one.partition_key).alias("partition of")))
+                frames.append(frame.with_columns(pl.lit(file.partition_key).alias("partition of")))
         return pl.concat(frames) if frames else pl.DataFrame()
 
     def _cut(self, rows: pl.DataFrame, layout: RowLayout, sizes: FileSizes) -> pl.DataFrame:

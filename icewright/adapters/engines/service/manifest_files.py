@@ -104,7 +104,7 @@ class ManifestWriter:
         self._partition_schema = fastavro.parse_schema(plain_schema(partition_schema(self._shape.data_file)))
         self._partition_fields = partition_fields(partition_schema(self._shape.data_file))
         self._partitions: dict[bytes, tuple[Any, ...]] = {}
-        self._encoded_number: dict[tuple[int, int, int | None, int | None], tuple[bytes, bytes]] = {}
+        self._around_data_file: dict[tuple[int, int, int | None, int | None], tuple[bytes, bytes]] = {}
 
     def entries(
         self, manifest: ManifestFile, source: ManifestBytes, statuses: Collection[int] = (EXISTING, ADDED)
@@ -281,21 +281,23 @@ class ManifestWriter:
         return padded(self._shape.schema, self._header, [self._record(e) for e in entries], length)
 
     def _record(self, entry: Entry) -> bytes:
-        stated = (entry.status, entry.snapshot_id, entry.sequence, entry.file_sequence)
-        if stated not in self._encoded_number:  # the same for all that one commit wrote
-            numbers = dict(
-                zip((ids.STATUS, ids.SNAPSHOT_ID, ids.SEQUENCE_NUMBER, ids.FILE_SEQUENCE_NUMBER), stated, strict=True)
-            )
-            around = [b"", b""]
-            for one in self._shape.schema["fields"]:
-                field_id, kind = one.get("field-id"), one["type"]
-                if field_id == ids.DATA_FILE:
-                    around.reverse()
-                    continue
-                around[0] += _encoded_number(numbers[field_id], kind)
-            self._encoded_number[stated] = (around[1], around[0])
-        before, after = self._encoded_number[stated]
+        numbers = (entry.status, entry.snapshot_id, entry.sequence, entry.file_sequence)
+        if numbers not in self._around_data_file:  # the same for all that one commit wrote
+            self._around_data_file[numbers] = self._encoded_around(numbers)
+        before, after = self._around_data_file[numbers]
         return b"".join((before, entry.data_file, after))
+
+    def _encoded_around(self, numbers: Sequence[int | None]) -> tuple[bytes, bytes]:
+        """Return the fields of an entry before its data file and after it."""
+        fields = (ids.STATUS, ids.SNAPSHOT_ID, ids.SEQUENCE_NUMBER, ids.FILE_SEQUENCE_NUMBER)
+        by_id = dict(zip(fields, numbers, strict=True))
+        schema = self._shape.schema["fields"]
+        at = next(index for index, one in enumerate(schema) if one.get("field-id") == ids.DATA_FILE)
+        before, after = (
+            b"".join(_encoded_number(by_id[one["field-id"]], one["type"]) for one in part)
+            for part in (schema[:at], schema[at + 1 :])
+        )
+        return before, after
 
 
 def _encoded_number(number: int | None, kind: Schema) -> bytes:

@@ -32,7 +32,6 @@ from icewright.ports import Branched, Clock, Head, LiveTable, Survey, TableFiles
 from icewright.ports.work import WorkerThreads
 
 _READERS = 8
-_REPORTED = (IcewrightError,)
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ class NessieLiveSet:
         def read(content: Content) -> TableMetadata | IcewrightError:
             try:
                 return self.catalog.read(content)
-            except _REPORTED as error:
+            except IcewrightError as error:
                 return error
 
         errors: dict[str, IcewrightError] = {}
@@ -277,7 +276,7 @@ class NessieReachability:
                 for frame in self._reached(table, survey, marked, dry_run=dry_run):
                     marked.named.add(hashed(frame.select("path"), self.files.canonical))
                     grown.append(frame)
-            except _REPORTED as error:
+            except IcewrightError as error:
                 self.broken[table.content_id] = error
         return grown
 

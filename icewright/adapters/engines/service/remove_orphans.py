@@ -122,8 +122,8 @@ class RemoveOrphansInService:
             check=request.check,
             compared=scan.compared,
         )
-        planned = (LedgerState.PLANNED, now, until, Operation.REMOVE_ORPHANS)
-        self.deletion.ledger.plan(job_id, base.ref, chosen, *planned)
+        ledger = self.deletion.ledger
+        ledger.plan(job_id, base.ref, chosen, LedgerState.PLANNED, now, until, Operation.REMOVE_ORPHANS)
         concurrency, place = step.max_concurrent_deletes, base.location
         return self.deletion.carry_out(job_id, place, chosen, proof, concurrency, owed=False, delay=step.delay)
 

@@ -35,6 +35,7 @@ _TOTALS = (
     *("total-records", "total-position-deletes", "total-equality-deletes"),  # by a file's content
     "total-files-size",
 )
+NewManifest = tuple[ManifestFile, ManifestWriter, Sequence[Entry]]  # the replaced one, and what takes its place
 _ONE_MANIFEST = 1 << 62  # bytes: each manifest is replaced by one, whatever its size
 
 
@@ -66,8 +67,8 @@ class MainRepair:
             return
         entries = CheckedEntries(self.files, of_snapshots(base, frozenset({head.snapshot_id})))
         live = defaultdict[str, list[ContentFile]](list)
-        for one in entries.content_files():
-            live[one.manifest].append(one)
+        for file in entries.content_files():
+            live[file.manifest].append(file)
         correct, drop = self._sorted_by_loss(correct, drop, live, entries.types)
         faults = [*correct, *drop]
         lost = self._lost_manifests(rows, named, drop)
@@ -85,22 +86,34 @@ class MainRepair:
             return
         self.actions += lost
         replacing = Replacing(self.files, self.clock, self.catalog, base, head, self.files.manifests(head))
-        new = []
-        for manifest in replacing.listed:
-            of_entries = {one.path for one in live[manifest.path]} & {fault.path for fault in faults}
-            if manifest.path not in miscounted and not of_entries:
-                self._count((one.content, one.values) for one in live[manifest.path])
-                continue
-            of_manifest = [fault for fault in faults if fault.path in {manifest.path, *of_entries}]
-            try:
-                writer, made = self._rewritten(manifest, of_manifest, entries.types, replacing.snapshot_id)
-            except MetadataUnreadable as error:
-                self._leave(of_manifest, str(error))
-                self._count((one.content, one.values) for one in live[manifest.path])
-            else:
-                new.append((manifest, writer, made))
+        new = self._new_manifests(replacing, live, faults, miscounted, entries.types)
         if self.actions and not self.request.dry_run:
             self._commit(replacing, new, dropped)
+
+    def _new_manifests(
+        self,
+        replacing: Replacing,
+        live: Mapping[str, Sequence[ContentFile]],
+        faults: Sequence[FileFault],
+        miscounted: AbstractSet[str],
+        types: Mapping[int, Any],
+    ) -> list[NewManifest]:
+        """Return the manifests to replace, each with its new entries; count the files that the snapshot will have."""
+        new: list[NewManifest] = []
+        for manifest in replacing.listed:
+            files = live.get(manifest.path, ())
+            of_entries = {file.path for file in files} & {fault.path for fault in faults}
+            of_manifest = [fault for fault in faults if fault.path in {manifest.path, *of_entries}]
+            if manifest.path in miscounted or of_entries:
+                try:
+                    writer, made = self._rewritten(manifest, of_manifest, types, replacing.snapshot_id)
+                except MetadataUnreadable as error:
+                    self._leave(of_manifest, str(error))
+                else:
+                    new.append((manifest, writer, made))
+                    continue
+            self._count((file.content, file.values) for file in files)
+        return new
 
     def _sorted_by_loss(
         self,
@@ -110,12 +123,12 @@ class MainRepair:
         types: Mapping[int, Any],
     ) -> tuple[list[FileFault], list[FileFault]]:
         """Return what is corrected and what is dropped: a file of another length than its entry's may be whole."""
-        named = {one.path: one for ones in live.values() for one in ones}
+        named = {file.path: file for ones in live.values() for file in ones}
         corrected_faults, dropped = list[FileFault](), list(drop)
         for fault in correct:
             if fault.kind is not FileFaultKind.WRONG_LENGTH or fault.path in live:
                 corrected_faults.append(fault)
-            elif (one := named.get(fault.path)) and (size := self._whole_length(one, types)) is not None:
+            elif (file := named.get(fault.path)) and (size := self._whole_length(file, types)) is not None:
                 self._lengths[fault.path] = size
                 corrected_faults.append(fault)
             elif isinstance(why := without_file(fault, drop_lost=self.request.drop_lost), RepairKind):
@@ -128,12 +141,12 @@ class MainRepair:
     def _names(self) -> str | None:
         return name_mapping(self.request.base)
 
-    def _whole_length(self, one: ContentFile, types: Mapping[int, Any]) -> int | None:
+    def _whole_length(self, file: ContentFile, types: Mapping[int, Any]) -> int | None:
         """Return the length of a file whose entry has another; None unless its footer agrees with all else there."""
-        size = self.files.size(one.path)
-        if one.format != "PARQUET" or size is None or not one.mapped(ids.VALUE_COUNTS):
+        size = self.files.size(file.path)
+        if file.format != "PARQUET" or size is None or not file.mapped(ids.VALUE_COUNTS):
             return None
-        sized = replace(one, values={**one.values, ids.FILE_SIZE: size})
+        sized = replace(file, values={**file.values, ids.FILE_SIZE: size})
         try:
             faults = check_content(self.files, sized, types, self.request.base.specs_by_id, {}, (), self._names)
         except MetadataUnreadable:
@@ -195,14 +208,16 @@ class MainRepair:
                 actions.append(RepairAction(RepairKind.DROP, lost.path, lost.detail, entry.records, files=1))
                 continue
             real = values if size is None else {**values, ids.FILE_SIZE: size}
-            one = ContentFile(manifest.path, manifest.spec_id, entry.status, entry.sequence or 0, real)
-            right = corrected(self.files, one, types, base.specs_by_id, self._names) if of_file and not lost else values
+            file = ContentFile(manifest.path, manifest.spec_id, entry.status, entry.sequence or 0, real)
+            right: Mapping[int, Any] = values
+            if of_file and not lost:
+                right = corrected(self.files, file, types, base.specs_by_id, self._names)
             if right != values:
                 entries[index] = writer.changed(entry, right)
                 actions += [RepairAction(RepairKind.CORRECT, fault.path, fault.detail) for fault in of_file]
             elif not lost:
                 self._leave(of_file, "its footer does not prove what would be right")
-            kept.append((one.content, right))
+            kept.append((file.content, right))
         actions += [
             RepairAction(RepairKind.CORRECT, manifest.path, fault.detail) for fault in faults_by_path[manifest.path]
         ]
@@ -227,7 +242,7 @@ class MainRepair:
     def _commit(
         self,
         replacing: Replacing,
-        new: Sequence[tuple[ManifestFile, ManifestWriter, Sequence[Entry]]],
+        new: Sequence[NewManifest],
         dropped: AbstractSet[str],
     ) -> None:
         """Commit the snapshot. Raises `CommitConflict` when the table has changed since `base`."""

@@ -42,19 +42,19 @@ class RowCheck:
 
     def answers(self, opener: Opener, files: Iterable[tuple[int, ContentFile]]) -> Iterator[Answer]:
         """Yield the faults of each file."""
-        for number, one in files:
+        for number, entry in files:
             try:
-                yield number, list(self._faults(opener, one)), None
+                yield number, list(self._faults(opener, entry)), None
             except UnreadableFile as error:
                 yield number, [(FileFaultKind.UNREADABLE, str(error))], None
             except (UnsupportedByArrow, pa.ArrowNotImplementedError) as error:
                 yield number, [], str(error)
 
-    def _faults(self, opener: Opener, one: ContentFile) -> Iterator[Fault]:
-        spec, types, rows = self.specs.get(one.spec_id), self.replaced.get(one.manifest, self.types), 0
+    def _faults(self, opener: Opener, entry: ContentFile) -> Iterator[Fault]:
+        spec, types, rows = self.specs.get(entry.spec_id), self.replaced.get(entry.manifest, self.types), 0
         sources = {partition.source_id for partition in spec.fields} if spec else set()
         deleted: dict[str, int] = {}
-        with opener.parquet(one.path, one.bytes, _PAGE_BYTES) as source:
+        with opener.parquet(entry.path, entry.bytes, _PAGE_BYTES) as source:
             schema, metadata = source.schema_arrow, source.metadata
             try:
                 schema = with_ids(schema, self.name_mapping)
@@ -77,10 +77,10 @@ class RowCheck:
                     frame = pl.DataFrame(batch.select([path, position])).drop_nulls()
                     last = frame.group_by(path).agg(pl.col(position).max())
                     deleted |= {name: max(number, deleted.get(name, 0)) for name, number in last.iter_rows()}
-        if rows != one.records:
-            yield FileFaultKind.WRONG_COUNT, f"it has {rows} rows, not {one.records}"
+        if rows != entry.records:
+            yield FileFaultKind.WRONG_COUNT, f"it has {rows} rows, not {entry.records}"
         columns = {tally.number: tally.column() for tally in tallies.values()}
-        yield from column_faults(one, columns, types, spec)
+        yield from column_faults(entry, columns, types, spec)
         yield from self._position_faults(deleted)
 
     def _position_faults(self, deleted: Mapping[str, int]) -> Iterator[Fault]:
@@ -168,10 +168,10 @@ def _number(value: Any) -> Any:  # noqa: ANN401 - any value of a column
 
 def _leaves(fields: Iterable[pa.Field], steps: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], int]]:
     """Yield the way to each leaf outside of lists and maps, and its id."""
-    for index, one in enumerate(fields):
-        if pa.types.is_struct(one.type):
-            yield from _leaves([one.type.field(i) for i in range(one.type.num_fields)], (*steps, index))
-        elif (number := field_id(one)) is not None and not pa.types.is_nested(one.type):
+    for index, child in enumerate(fields):
+        if pa.types.is_struct(child.type):
+            yield from _leaves([child.type.field(i) for i in range(child.type.num_fields)], (*steps, index))
+        elif (number := field_id(child)) is not None and not pa.types.is_nested(child.type):
             yield (*steps, index), number
 
 

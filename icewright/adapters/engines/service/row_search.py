@@ -114,8 +114,8 @@ class _Round:
             orphans = [path for name, path in self._with_keys(lost) if name not in known | planned.keys()]
             others = [*waiting, *orphans]
             rows = list(pool.map(self._read_file, others))
-            matching_files = [(*one, matching) for one, matching in zip(named.items(), owned, strict=True) if matching]
-            found_rows = list(pool.map(lambda one: self._found(*one), matching_files))  # reads those of main again
+            found = [(*file, matching) for file, matching in zip(named.items(), owned, strict=True) if matching]
+            found_rows = list(pool.map(lambda each: self._found(*each), found))  # reads those of main again
         found_rows += self._manifests_with_bounds()
         for path, matching in zip(others, rows, strict=True):
             if matching:
@@ -133,7 +133,7 @@ class _Round:
             tuple(predicate.columns for predicate in earlier),
             tuple(self._places[0]),
             searched,
-            tuple(sorted(found_rows, key=lambda one: one.path)),
+            tuple(sorted(found_rows, key=lambda found: found.path)),
             dict(sorted(self._unread.items())) | dict.fromkeys(self._places[1], "not listed"),
         )
 
@@ -150,50 +150,50 @@ class _Round:
         """Return what the predicate means, each with the layout of its columns."""
         schemas = self._entries.schemas
         return [
-            (one, reading_layout(one.fields, schemas, self.metadata))
-            for one in RowPredicate.every(self.search.text, schemas)
+            (predicate, reading_layout(predicate.fields, schemas, self.metadata))
+            for predicate in RowPredicate.every(self.search.text, schemas)
         ]
 
     @cached_property
     def _named(self) -> dict[str, list[ContentFile]]:
         """Return the entries of the files that hold rows or keys, by path."""
         named = defaultdict[str, list[ContentFile]](list)
-        for one in self._content:
-            if not one.is_vector and one.status != DELETED:
-                named[one.path].append(one)
+        for file in self._content:
+            if not file.is_vector and file.status != DELETED:
+                named[file.path].append(file)
         return named
 
     @cached_property
     def _content(self) -> list[ContentFile]:
         content = list(self._entries.content_files(gone=True))
-        unreadable = (one for one in self._entries.faults if one.kind is FileFaultKind.UNREADABLE)
-        self._unread |= {one.path: one.detail for one in unreadable}  # what it names is not known
+        unreadable = (fault for fault in self._entries.faults if fault.kind is FileFaultKind.UNREADABLE)
+        self._unread |= {fault.path: fault.detail for fault in unreadable}  # what it names is not known
         return content
 
     @cached_property
     def _head(self) -> list[ContentFile]:
         """Return the live files of main, deletion vectors included."""
         head = self.metadata.current_snapshot_id
-        live = (one for one in self._content if one.status != DELETED)
-        return [one for one in live if head in self._entries.concern(one.manifest)]
+        live = (file for file in self._content if file.status != DELETED)
+        return [file for file in live if head in self._entries.concern(file.manifest)]
 
     def _manifests_with_bounds(self) -> Iterator[FoundRows]:
         """Yield the manifests that keep matching values as bounds of files that are gone."""
-        gone = Counter(one.manifest for one in self._content if one.status == DELETED and self._matches_bounds(one))
+        gone = Counter(file.manifest for file in self._content if file.status == DELETED and self._matches_bounds(file))
         for manifest, entries in gone.items():
             snapshots = set(self._entries.concern(manifest))
             places = {RowPlace.BOUNDS} if self.metadata.current_snapshot_id in snapshots else set()
             yield self._with_places(FoundRows(manifest, "manifest", entries, 0, (), ()), snapshots, places)
 
-    def _matches_bounds(self, one: ContentFile) -> bool:
+    def _matches_bounds(self, file: ContentFile) -> bool:
         """Return whether the bounds of an entry match; those of position deletes are paths and positions.
 
         A manifest with bounds that are no values of their columns is not read: they may be parts of any.
         """
-        if one.content == POSITION_DELETES:
+        if file.content == POSITION_DELETES:
             return False
-        spelt = one.mapped(ids.LOWER_BOUNDS), one.mapped(ids.UPPER_BOUNDS), identity_values(one, self.metadata)
-        return self._match(one.manifest, one.path, *spelt)
+        spelt = file.mapped(ids.LOWER_BOUNDS), file.mapped(ids.UPPER_BOUNDS), identity_values(file, self.metadata)
+        return self._match(file.manifest, file.path, *spelt)
 
     def _match(
         self, holder: str, path: str, lower: Mapping[int, Any], upper: Mapping[int, Any], partition: Mapping[int, Any]
@@ -217,17 +217,17 @@ class _Round:
         frame = pl.DataFrame({"path": list(paths)}, schema={"path": pl.String})
         yield from with_key(frame, self.search.files.canonical).select("key", "path").iter_rows()
 
-    def _read_entry(self, one: ContentFile) -> int:
+    def _read_entry(self, file: ContentFile) -> int:
         """Return the number of matching rows, or keys, of a file that an entry names."""
-        keys = frozenset[int](one.equality_ids) if one.content == EQUALITY_DELETES else None
+        keys = frozenset[int](file.equality_ids) if file.content == EQUALITY_DELETES else None
         if keys is not None and all(keys.isdisjoint(each.columns.values()) for each, _ in self._predicates):
             return 0
-        if one.format != "PARQUET" or one.is_encrypted:
-            self._unread[one.path] = f"encrypted, or {one.format}: only Parquet is read"
+        if file.format != "PARQUET" or file.is_encrypted:
+            self._unread[file.path] = f"encrypted, or {file.format}: only Parquet is read"
             return 0
-        if one.content == POSITION_DELETES:
-            return self._read_file(one.path)
-        return self._count(slice_of(one), constants_of(one, self.metadata, self._entries.types), keys)
+        if file.content == POSITION_DELETES:
+            return self._read_file(file.path)
+        return self._count(slice_of(file), constants_of(file, self.metadata, self._entries.types), keys)
 
     def _read_file(self, path: str) -> int:
         """Return the number of matching rows of a file by its own columns; position deletes have none."""
@@ -262,8 +262,8 @@ class _Round:
 
         Hive leaves the columns by which it partitions out of its files: only their folder says the value.
         """
-        sources = {one.source_id for spec in self.metadata.specs for one in spec.fields if one.transform == "identity"}
-        columns = {number: name for one, _ in self._predicates for name, number in one.columns.items()}
+        sources = {f.source_id for spec in self.metadata.specs for f in spec.fields if f.transform == "identity"}
+        columns = {number: name for predicate, _ in self._predicates for name, number in predicate.columns.items()}
         present = {*map(field_id, schema), *(number for number, name in columns.items() if name in schema.names)}
         missing = (sources & columns.keys()) - present
         return frozenset(columns.keys() - missing) if missing else None
@@ -275,7 +275,7 @@ class _Round:
             if _MANIFEST_LIST in head:
                 return self._read_list(path)
             if _MANIFEST in head:
-                return sum(self._matches_bounds(one) for one in self._entries.read(path)[0])
+                return sum(self._matches_bounds(file) for file in self._entries.read(path)[0])
             self._unread[path] = "it is no Parquet file"
         except MetadataUnreadable as error:
             self._unread[path] = str(error)
@@ -295,28 +295,28 @@ class _Round:
             matches += self._match(path, listed.value(row, ids.MANIFEST_PATH), lower, upper, {})
         return matches
 
-    def _count(self, one: FileSlice, constants: Mapping[int, Any], keys: frozenset[int] | None) -> int:
-        if one.path in (counts := self.search.counts):
-            return counts[one.path][1]
+    def _count(self, file: FileSlice, constants: Mapping[int, Any], keys: frozenset[int] | None) -> int:
+        if file.path in (counts := self.search.counts):
+            return counts[file.path][1]
         matching = 0
         try:
             for predicate, layout in self._predicates:
                 if keys is not None and keys.isdisjoint(predicate.columns.values()):
                     continue
-                scan = BatchScan(layout, self._opener, Bin.for_reading([one], constants))
+                scan = BatchScan(layout, self._opener, Bin.for_reading([file], constants))
                 matching += sum(predicate.count(columns, keys) for columns in scan.scan_columns(predicate.fields))
         except (UnreadableFile, UnsupportedByArrow) as error:
-            if self.search.files.size(one.path) is not None:  # what is gone holds no row
-                self._unread[one.path] = str(error)
+            if self.search.files.size(file.path) is not None:  # what is gone holds no row
+                self._unread[file.path] = str(error)
             return 0
-        counts[one.path] = SearchedFile(one.path, one.file_bytes, one.records), matching
+        counts[file.path] = SearchedFile(file.path, file.file_bytes, file.records), matching
         return matching
 
-    def _live(self, one: ContentFile) -> int:
+    def _live(self, file: ContentFile) -> int:
         """Return the number of matching rows of a data file that main shows."""
-        deletes = tuple(delete_of(d) for d in self._head if applies(d, one, self.metadata.global_specs))
-        task = replace(slice_of(one), deletes=deletes)
-        whole = Bin.for_reading([task], constants_of(one, self.metadata, self._entries.types))
+        deletes = tuple(delete_of(d) for d in self._head if applies(d, file, self.metadata.global_specs))
+        task = replace(slice_of(file), deletes=deletes)
+        whole = Bin.for_reading([task], constants_of(file, self.metadata, self._entries.types))
         try:
             return sum(
                 predicate.count(batch.columns)
@@ -324,7 +324,7 @@ class _Round:
                 for batch in BatchScan(layout, self._opener, whole).batches()
             )
         except (UnreadableFile, UnsupportedByArrow) as error:
-            self._unread[one.path] = f"its deletes cannot be applied: {error}"
+            self._unread[file.path] = f"its deletes cannot be applied: {error}"
             return 0
 
     @cached_property
@@ -332,15 +332,15 @@ class _Round:
         return StorageOpener({}, self.search.files)
 
     def _found(self, path: str, entries: Sequence[ContentFile], matching: int) -> FoundRows:
-        one, places, live = entries[0], set[RowPlace](), 0
+        file, places, live = entries[0], set[RowPlace](), 0
         snapshots = {number for entry in entries for number in self._entries.concern(entry.manifest)}
-        if one.content == EQUALITY_DELETES:
+        if file.content == EQUALITY_DELETES:
             places.add(RowPlace.DELETE_KEYS)
         elif self.metadata.current_snapshot_id in snapshots:
-            live = self._live(one)
+            live = self._live(file)
             places |= {RowPlace.LIVE} if live else set()
             places |= {RowPlace.MASKED} if live < matching else set()
-        return self._with_places(FoundRows(path, one.kind, matching, live, (), ()), snapshots, places)
+        return self._with_places(FoundRows(path, file.kind, matching, live, (), ()), snapshots, places)
 
     def _with_places(self, found: FoundRows, snapshots: AbstractSet[int], places: set[RowPlace]) -> FoundRows:
         """Return the file with its places: those given, and those of the snapshots and refs that keep it."""

@@ -16,13 +16,20 @@ from functools import partial
 import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.engines.service.deletion import Deletion, DeletionResult, Proved
+from icewright.adapters.engines.service.branch_proof import BranchProof
+from icewright.adapters.engines.service.deletion import Deletion, DeletionResult
 from icewright.adapters.engines.service.doubts import Doubts, require_clocks_agree_at, require_few_orphans
 from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
 from icewright.adapters.engines.service.listing import ORPHAN, LocationListing, hashed
 from icewright.adapters.engines.service.nessie_live import NessieLiveSet, NessieReachability
 from icewright.adapters.engines.service.remove_orphans import judge_orphans, kind_of, require_same_prefixes, same_prefix
-from icewright.adapters.engines.service.successors import identify, require_no_foreign_table, unreadable
+from icewright.adapters.engines.service.successors import (
+    IdentifiedMetadata,
+    UnreferencedMetadata,
+    identify,
+    require_no_foreign_table,
+    unreadable,
+)
 from icewright.core.effective import Knobs
 from icewright.core.errors import CommitConflict, InvariantViolated, MetadataUnreadable, Refused
 from icewright.core.operations.expire_snapshots import NOTHING
@@ -181,11 +188,7 @@ class BranchVacuum:
             self._require_marked(survey, table, mark)
             named = mark.named
             named.add(hashed(self.deletion.planned(table.ref, table.table_uuid), files.canonical))
-            try:
-                identified = identify(base, listing.unreferenced_metadata(named), files.read, surroundings.adopted)
-            except MetadataUnreadable as error:
-                raise unreadable(base, error) from error
-            require_no_foreign_table(base, identified)
+            identified = self._identified(base, listing.unreferenced_metadata(named), surroundings.adopted)
             if knobs[PREFIX_MISMATCH] == "error":
                 same = partial(same_prefix, schemes=knobs[EQUAL_SCHEMES], authorities=knobs[EQUAL_AUTHORITIES])
                 require_same_prefixes(base, listing.mismatches(named, same))
@@ -208,16 +211,36 @@ class BranchVacuum:
         notes += [note for one in judgements for note in one.notes()]
         deleted = DeletionResult(orphans)
         if orphans and not work.dry_run:
-            delay, now = timedelta(hours=knobs[DELETION_DELAY]), clock.now()
-            until = now + delay if delay else None
-            planned = (LedgerState.PLANNED, now, until, Operation.REMOVE_ORPHANS)
-            self.deletion.ledger.plan(work.job_id, table.ref, orphans, *planned)
-            proof = BranchProof(self, work, mark)
-            deleted = self.deletion.carry_out(
-                work.job_id, base.location, orphans, proof, CONCURRENT_DELETES, owed=False, delay=delay
-            )
+            deleted = self._deleted(work, base, orphans, mark, timedelta(hours=knobs[DELETION_DELAY]))
         seconds = (clock.now() - started).total_seconds()
         return self._swept(work, orphans, deleted, scanned, notes, seconds)
+
+    def _identified(
+        self, base: TableMetadata, unreferenced: Sequence[UnreferencedMetadata], adopted: frozenset[str]
+    ) -> IdentifiedMetadata:
+        """Return what metadata files are that no branch reaches. Raises `Refused` when one may be another table's."""
+        try:
+            identified = identify(base, unreferenced, self.deletion.files.read, adopted)
+        except MetadataUnreadable as error:
+            raise unreadable(base, error) from error
+        require_no_foreign_table(base, identified)
+        return identified
+
+    def _deleted(
+        self,
+        work: VacuumOf,
+        base: TableMetadata,
+        orphans: Sequence[FileAction],
+        mark: NessieReachability,
+        delay: timedelta,
+    ) -> DeletionResult:
+        """Plan the deletions, and carry them out when no delay is asked for."""
+        now, ledger, proof = self.deletion.clock.now(), self.deletion.ledger, BranchProof(self, work, mark)
+        until = now + delay if delay else None
+        ledger.plan(work.job_id, work.table.ref, orphans, LedgerState.PLANNED, now, until, Operation.REMOVE_ORPHANS)
+        return self.deletion.carry_out(
+            work.job_id, base.location, orphans, proof, CONCURRENT_DELETES, owed=False, delay=delay
+        )
 
     def _require_few_orphans(
         self, work: VacuumOf, base: TableMetadata, orphans: Sequence[FileAction], scanned: int
@@ -358,31 +381,6 @@ class BranchVacuum:
         recorded = [one for one in registrations if one.is_of(unread.ref, unread.table_uuid)]
         folders = {directory_key(folder) for one in recorded for folder in (*one.places, *one.folders)}
         return folders_overlap({*unread.folders, *folders}, table.folders)
-
-
-@dataclass
-class BranchProof:
-    """Proves a vacuum's planned files against every branch and tag, and other catalogs, right before each batch."""
-
-    vacuum: BranchVacuum
-    work: VacuumOf
-    mark: NessieReachability
-    _live: list[pl.DataFrame] = field(default_factory=list)  # what has become live since the plan
-
-    def prove(self, planned: Sequence[FileAction]) -> Proved:
-        """Return the planned files that no live version reaches, and the reason why each of the others stays."""
-        self.work.check()
-        self._live += self.vacuum.live_since(self.work, self.mark)
-        frame = pl.DataFrame({"path": [file.path for file in planned]}, schema={"path": pl.String})
-        free = sets.unreached(frame, self._live, self.vacuum.deletion.files.canonical)
-        judgement = self.vacuum.judged(self.work.table, free)
-        deletable = frozenset(judgement.files["path"])
-        stays = {
-            f.path: judgement.stays.get(f.path, "a branch or tag reaches it")
-            for f in planned
-            if f.path not in deletable
-        }
-        return Proved(deletable, stays)
 
 
 def _step(expiry: Expiry, work: VacuumOf) -> ExpireSnapshots:
