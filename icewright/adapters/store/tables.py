@@ -139,36 +139,15 @@ class SqlTables(TableState):
             row = table_row(connection, metadata.ref, locked=True)
             if row is None or (row.evaluated_at is not None and row.evaluated_at > now):
                 return  # dropped, or an evaluation that began later is stored already
-            is_due = due(evaluation)
             same = row.table_uuid in (None, metadata.table_uuid)
-            connection.execute(
-                sa.update(TABLES)
-                .where(TABLES.c.id == row.id)
-                .values(
-                    table_uuid=metadata.table_uuid,
-                    location=metadata.location,
-                    write_paths=list(metadata.write_paths),
-                    metadata_location=metadata.metadata_location,
-                    evaluated_location=metadata.metadata_location,
-                    evaluated_at=now,
-                    evaluate_at=_next_evaluation(evaluation, now),
-                    rest_until=now + evaluation.terms.rest,
-                    evaluating_by=None,
-                    evaluating_until=None,
-                    evaluation_deaths=0,
-                    importance=evaluation.terms.importance,
-                    run_order=evaluation.terms.order,
-                    windows=evaluation.terms.windows,
-                    due_since=((row.due_since if same else None) or now) if is_due else None,
-                    succeeded_at=row.succeeded_at if same else None,
-                    health=evaluation.health,
-                    files=evaluation.facts.data_files,
-                    bytes=evaluation.facts.data_bytes,
-                    error=None,
-                    policy=policy,
-                    **_pause_of_another_name(connection, row, metadata.table_uuid),
-                )
-            )
+            values = {
+                **_evaluated(evaluation, now),
+                **_pause_of_another_name(connection, row, metadata.table_uuid),
+                "due_since": ((row.due_since if same else None) or now) if due(evaluation) else None,
+                "succeeded_at": row.succeeded_at if same else None,
+                "policy": policy,
+            }
+            connection.execute(sa.update(TABLES).where(TABLES.c.id == row.id).values(**values))
             write_registration(connection, Registration.of(metadata, evaluation.facts.outside), now)
             if not same:
                 findings = (DELETIONS.c.table_id == row.id) & (DELETIONS.c.state == LedgerState.FOUND)
@@ -251,6 +230,31 @@ class SqlTables(TableState):
                 table = sa.update(TABLES).where(TABLES.c.id == row.id)
                 connection.execute(table.values(evaluate_at=at, **no_work))
                 connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id == row.id))
+
+
+def _evaluated(evaluation: Evaluation, now: datetime) -> dict[str, Any]:
+    """Return the columns of a table that an evaluation sets by itself, whatever was there before."""
+    metadata, facts, terms = evaluation.facts.metadata, evaluation.facts, evaluation.terms
+    return {
+        "table_uuid": metadata.table_uuid,
+        "location": metadata.location,
+        "write_paths": list(metadata.write_paths),
+        "metadata_location": metadata.metadata_location,
+        "evaluated_location": metadata.metadata_location,
+        "evaluated_at": now,
+        "evaluate_at": _next_evaluation(evaluation, now),
+        "rest_until": now + terms.rest,
+        "evaluating_by": None,
+        "evaluating_until": None,
+        "evaluation_deaths": 0,
+        "importance": terms.importance,
+        "run_order": terms.order,
+        "windows": terms.windows,
+        "health": evaluation.health,
+        "files": facts.data_files,
+        "bytes": facts.data_bytes,
+        "error": None,
+    }
 
 
 def _lock_rows(connection: sa.Connection, refs: Sequence[TableRef]) -> Iterator[Sequence[int]]:

@@ -156,12 +156,7 @@ class TableCopy:
             raise UnsupportedTable(f"{base.ref}: its files are encrypted, and paths in them cannot be changed")
         own = {name: to.own(path) for name, path in base.properties.items() if name in WRITE_PATHS}
         properties = {name: own.get(name, value) for name, value in base.properties.items()}
-        snapshots = [dict(one) for one in editor.get("snapshots", []) if one["snapshot-id"] in base.by_id]
-        for snapshot in snapshots:
-            if "manifest-list" in snapshot:
-                snapshot["manifest-list"] = to.path(snapshot["manifest-list"])
-            if "manifests" in snapshot:
-                snapshot["manifests"] = [to.path(path) for path in snapshot["manifests"]]
+        snapshots = [self._snapshot(one) for one in editor.get("snapshots", []) if one["snapshot-id"] in base.by_id]
         log = [
             {**one, "metadata-file": self._metadata_file(one["metadata-file"])}
             for one in editor.get("metadata-log", [])
@@ -185,6 +180,15 @@ class TableCopy:
             refs = {MAIN: {"snapshot-id": only, "type": "branch"}}
             changed |= {"current-snapshot-id": only, "refs": refs, "snapshot-log": [logged]}
         return {**document, **changed}
+
+    def _snapshot(self, snapshot: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a snapshot that names the copied files."""
+        copied, to = dict(snapshot), self._relocation
+        if "manifest-list" in copied:
+            copied["manifest-list"] = to.path(copied["manifest-list"])
+        if "manifests" in copied:
+            copied["manifests"] = [to.path(path) for path in copied["manifests"]]
+        return copied
 
     def _wanted(self, manifests: pl.DataFrame, present: pl.DataFrame) -> pl.DataFrame:
         """Return the files of the table that the place lacks, with their `target`.
@@ -336,10 +340,9 @@ class TableCopy:
         lower, upper = (
             self._path_bound(entry.get(names.get(which, ""))) for which in (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
         )
-        same = lower is not None and lower == upper
-        one_file = (
-            [{"key": ids.DELETED_PATH, "value": self._deleted_from(lower.decode()).encode()}] if same and lower else []
-        )
+        one_file = []
+        if lower and lower == upper:
+            one_file = [{"key": ids.DELETED_PATH, "value": self._deleted_from(lower.decode()).encode()}]
         for which in (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS):
             if stated := entry.get(names.get(which, "")):
                 entry[names[which]] = [pair for pair in stated if pair["key"] != ids.DELETED_PATH] + one_file

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -95,11 +95,7 @@ class TableRegistry:
         # an earlier table may have had the file name
         if keys.get((metadata.ref, metadata.metadata_location)) != own_key:
             read.append(self._read(metadata, metadata.ref.catalog, registered))
-        merged: dict[tuple[TableRef, str], Registration] = {}
-        for one in read:
-            merged[one.key] = one.on_top_of(merged.get(one.key, registered.get(one.key)))
-        if own_key in merged and own_key in registered:  # only its places matter here: its next evaluation records it
-            merged[own_key] = replace(merged[own_key], metadata_location=registered[own_key].metadata_location)
+        merged = _merged(read, registered, own_key)
         changed = [one for key, one in merged.items() if registered.get(key) != one]
         if changed:
             self.registrations.record(changed, self.clock.now())
@@ -110,15 +106,22 @@ class TableRegistry:
             others_keys[p.ref, p.metadata_location]: p for p in pointers if (p.ref, p.metadata_location) in others_keys
         }
         surroundings = self._surroundings(metadata, spelling, registered, live, pointers, problems, recorded.adopted)
+        return replace(surroundings, others=(*surroundings.others, *self._unread(datasets, unclear, spelling)))
+
+    def _unread(
+        self, datasets: Sequence[Dataset], unclear: Sequence[Registration], spelling: Spelling
+    ) -> Iterator[OtherTable]:
+        """Yield tables of other formats, and those of which their catalog does not tell whether they are gone."""
 
         def places(one: Registration) -> tuple[Place, ...]:
             return tuple(self.place(folder, spelling) for folder in one.places)
 
-        shown = [Registration(dataset.ref, "", "", dataset.locations) for dataset in datasets]
-        others = [OtherTable(one, one.ref.catalog, Pointer(one.ref, ""), places(one), ()) for one in shown]
+        for dataset in datasets:
+            shown = Registration(dataset.ref, "", "", dataset.locations)
+            yield OtherTable(shown, dataset.ref.catalog, Pointer(dataset.ref, ""), places(shown), ())
         why = "which its catalog neither lists nor lets be read"
-        others += [OtherTable(one, one.ref.catalog, None, places(one), (), why, unlisted=True) for one in unclear]
-        return replace(surroundings, others=(*surroundings.others, *others))
+        for one in unclear:
+            yield OtherTable(one, one.ref.catalog, None, places(one), (), why, unlisted=True)
 
     def metadata_of(self, other: OtherTable) -> TableMetadata:
         """Return the newest metadata of another table. Passes on the errors of reading it."""
@@ -166,13 +169,18 @@ class TableRegistry:
                     f"({problem}): narrow catalogs.{name}.allowed_locations if they do not",
                     name,
                 )
+        return self._told_apart(neighbours, configured) | configured, datasets
+
+    def _told_apart(self, neighbours: Mapping[Pointer, str], configured: Iterable[Pointer]) -> dict[Pointer, str]:
+        """Return the neighbours, those with the name of another configured table under names of their own.
+
+        A database may hold a catalog that bears the name of one configured elsewhere, as a copy of that one does.
+        """
         by_ref = {pointer.ref: pointer for pointer in configured}
-        # a database may hold a catalog that bears the name of one configured elsewhere, as a copy of that one does
         namesakes = {p for p in neighbours if by_ref.get(p.ref, p) != p}
         for name in {p.ref.catalog for p in namesakes}:  # a table that has just moved is no namesake
             namesakes -= set(self.calls.ask(name, self.catalogs[name].pointers))
-        renamed = {_with_own_name(p, neighbours[p]): neighbours[p] for p in namesakes}
-        return {p: name for p, name in neighbours.items() if p not in namesakes} | renamed | configured, datasets
+        return {_with_own_name(p, via) if p in namesakes else p: via for p, via in neighbours.items()}
 
     def _left_out(
         self, metadata: TableMetadata, listed: Collection[TableRef], recorded: RecordedTables
@@ -337,6 +345,20 @@ class TableRegistry:
             tuple(one.metadata_location for one in own[1:]),
             tuple(dict.fromkeys(folder for one in own for folder in one.metadata_folders)),
         )
+
+
+def _merged(
+    read: Sequence[Registration],
+    registered: Mapping[tuple[TableRef, str], Registration],
+    own_key: tuple[TableRef, str],
+) -> dict[tuple[TableRef, str], Registration]:
+    """Return the registrations that were read, each on top of the recorded one."""
+    merged: dict[tuple[TableRef, str], Registration] = {}
+    for one in read:
+        merged[one.key] = one.on_top_of(merged.get(one.key, registered.get(one.key)))
+    if own_key in merged and own_key in registered:  # only its places matter here: its next evaluation records it
+        merged[own_key] = replace(merged[own_key], metadata_location=registered[own_key].metadata_location)
+    return merged
 
 
 def _load(pointer: Pointer, catalog: Catalog) -> TableMetadata:

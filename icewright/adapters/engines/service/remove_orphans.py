@@ -137,12 +137,7 @@ class RemoveOrphansInService:
         begun = clock.now()
         surroundings = self.guard.around(base)
         roots, notes = self.guard.roots(base, surroundings)
-        adopted = surroundings.adopted
-        doubts = Doubts(base, adopted) if request.automatic and step.mode != "report" else None
-        if doubts is not None and (moved := self.guard.moved(roots, surroundings)):
-            raise doubts.moved(moved)
-        now, planned_at, deletes = clock.now(), request.planned_at, step.mode != "report"
-        require_clocks_agree_at(base, roots, now, self.storage_time, planned_at=planned_at, deletes=deletes)
+        doubts = self._doubts(request, step, surroundings, roots)
         invalid_names: list[str] = []
         with closing(LocationListing(base, step.older_than, files.canonical)) as listing, WorkerThreads(1) as meanwhile:
             early = meanwhile.submit(self._reached, base, step)
@@ -161,21 +156,17 @@ class RemoveOrphansInService:
                 require_same_prefixes(fresh, mismatches)
             former = surroundings.former_versions, surroundings.metadata_folders
             beside = unreferenced_metadata_beside(files, fresh, *former, roots)
-            identified = self._identified(catalog, fresh, listing.unreferenced_metadata(reached), beside, adopted)
+            unreferenced = listing.unreferenced_metadata(reached)
+            identified = self._identified(catalog, fresh, unreferenced, beside, surroundings.adopted)
             notes += [f"files under {one} stay: the table names them under {other}" for one, other in mismatches]
-            orphan_count, chunks, stays = 0, [_NO_ORPHANS], dict[str, str]()
             read_again = partial(sets.reached, files, fresh, manifests)
             names = listing.names_not_listed(reached, read_again, None if step.inventory else files)
-            for judgement in judge_orphans(self.guard, base, surroundings, listing.orphans(reached), names, roots):
-                stays |= judgement.stays
-                if doubts is not None:
-                    doubts.check_files(judgement.files, identified.documents)
-                chunks.append(judgement.files.head(step.max_files - sum(frame.height for frame in chunks)))
-                orphan_count += judgement.files.height
+            judged = judge_orphans(self.guard, base, surroundings, listing.orphans(reached), names, roots)
+            chosen, orphan_count, stays = _first_orphans(judged, step.max_files, doubts, identified.documents)
         if doubts is not None:
             doubts.check_folders(read_again, files.canonical)
         require_few_orphans(base, orphan_count, listing.files, step.max_delete_ratio)
-        rows = pl.concat(chunks).sort("path").rows()
+        rows = chosen.sort("path").rows()
         notes += Judgement(_NO_ORPHANS, stays).notes()
         notes += [f"{root} is not scanned: there is no such folder" for root in listing.missing]
         notes += [f"{orphan_count - len(rows)} more orphans wait for the next run"] if orphan_count > len(rows) else []
@@ -183,6 +174,21 @@ class RemoveOrphansInService:
         compared = sets.ComparedManifests.of(fresh.snapshots, manifests)
         orphans = tuple(FileAction(path, size, kind_of(path), modified) for path, size, modified in rows)
         return OrphanScan(begun, listing.files, orphan_count, orphans, tuple(notes), compared)
+
+    def _doubts(
+        self, request: StepRequest, step: RemoveOrphans, surroundings: Surroundings, roots: Sequence[str]
+    ) -> Doubts | None:
+        """Return the doubts of an automatic run that deletes; None for any other run.
+
+        Raises `Refused` when such a run would scan a place that the table moved to, and when clocks disagree.
+        """
+        base, deletes = request.base, step.mode != "report"
+        doubts = Doubts(base, surroundings.adopted) if request.automatic and deletes else None
+        if doubts is not None and (moved := self.guard.moved(roots, surroundings)):
+            raise doubts.moved(moved)
+        now, planned_at = self.deletion.clock.now(), request.planned_at
+        require_clocks_agree_at(base, roots, now, self.storage_time, planned_at=planned_at, deletes=deletes)
+        return doubts
 
     def _identified(
         self,
@@ -262,6 +268,23 @@ def judge_orphans(
         aliases, others = namesakes(chunk, names)
         judgement = guard.judge(base, surroundings, others, own=roots)
         yield replace(judgement, stays={**judgement.stays, **aliases})
+
+
+def _first_orphans(
+    judgements: Iterable[Judgement], most: int, doubts: Doubts | None, documents: Sequence[str]
+) -> tuple[pl.DataFrame, int, Mapping[str, str]]:
+    """Return at most so many of the orphans, the number of all, and why other files stay, by path.
+
+    Raises `Refused` when an orphan is in doubt.
+    """
+    chunks, total, stays = [_NO_ORPHANS], 0, dict[str, str]()
+    for judgement in judgements:
+        stays |= judgement.stays
+        if doubts is not None:
+            doubts.check_files(judgement.files, documents)
+        chunks.append(judgement.files.head(most - sum(frame.height for frame in chunks)))
+        total += judgement.files.height
+    return pl.concat(chunks), total, stays
 
 
 def same_prefix(one: str, other: str, schemes: Mapping[str, str], authorities: Mapping[str, str]) -> bool:
