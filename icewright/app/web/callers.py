@@ -95,6 +95,11 @@ class Caller:
         rows = [self._audit_row(whose, str(ref), place_of(ref), refused=False, **details) for ref in refs]
         self.app.runtime.store.audit.append(*rows)
 
+    def require_catalog(self, catalog: str) -> None:
+        """Raise `Problem` 404 for a catalog that the configuration does not name."""
+        if catalog not in self.runtime.catalogs:
+            raise Problem(404, f"there is no catalog {catalog}")
+
     def table(self, name: str, *actions: Action) -> TableRow:
         """Return a visible table after checking the permissions, by default the caller's action. Raises `Problem`."""
         try:

@@ -11,7 +11,7 @@ from icewright.app.documents import points_document, restore_document
 from icewright.app.environment import erasure_key
 from icewright.app.web.api import models
 from icewright.app.web.api.tables import metadata_of
-from icewright.app.web.api.triggers import require_queued, require_startable
+from icewright.app.web.api.triggers import require_queued, require_startable, started
 from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
 from icewright.core.errors import UsageError
@@ -153,8 +153,7 @@ def register(
     """Register a table by the newest metadata file of a place. Refused where the newest one is not certain."""
     ref = TableRef.parse(f"{catalog}.{body.name}")
     caller.require(place_of(ref), str(ref))
-    if catalog not in caller.runtime.catalogs:
-        raise Problem(404, f"there is no catalog {catalog}")
+    caller.require_catalog(catalog)
     how = {"dry_run": body.dry_run, "replace_lost": body.replace_lost}
     with caller.heavy():
         document = register_table(caller.runtime, ref, body.place, **how).document
@@ -202,11 +201,4 @@ def _queued(
     require_startable(caller, row, dry_run=False)
     job_id = require_queued(caller, row, queue_requested(caller.runtime, row, options, on_pool=on_pool))
     caller.audit(str(row.ref), place_of(row.ref), what=next(iter(options)), job_id=job_id, **options)
-    return models.Started(
-        table=str(row.ref),
-        job_id=job_id,
-        state="queued",
-        dry_run=dry_run,
-        operations=[],
-        summary=f"queued job {job_id}",
-    )
+    return started(row, job_id, f"queued job {job_id}", dry_run=dry_run)

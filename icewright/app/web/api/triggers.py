@@ -80,6 +80,13 @@ def require_queued(caller: Caller, row: TableRow, job_id: str | None) -> str:
     return job_id
 
 
+def started(row: TableRow, job_id: str, summary: str, *, dry_run: bool) -> models.Started:
+    """Return the answer to the request of a job that waits for a worker."""
+    return models.Started(
+        table=str(row.ref), job_id=job_id, state="queued", dry_run=dry_run, operations=[], summary=summary
+    )
+
+
 def _start(
     caller: Caller, row: TableRow, body: models.JobRequest, knobs: dict[str, Any], actions: tuple[Action, ...]
 ) -> models.Started:
@@ -87,10 +94,7 @@ def _start(
     job_id = require_queued(caller, row, queued)
     details = {"operations": [str(op) for op in body.operations], "set": knobs, "force": body.force}
     caller.audit(str(row.ref), place_of(row.ref), actions[-1], job_id=job_id, **details)
-    summary = "it waits for a worker"
-    return models.Started(
-        table=str(row.ref), job_id=job_id, state="queued", dry_run=False, operations=[], summary=summary
-    )
+    return started(row, job_id, "it waits for a worker", dry_run=False)
 
 
 def _active_job_id(caller: Caller, ref: TableRef) -> str | None:

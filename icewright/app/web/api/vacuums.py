@@ -77,8 +77,7 @@ def last(catalog: str, caller: Annotated[Caller, needs(Action.CATALOGS_VACUUM)])
 
 def _require(caller: Caller, catalog: str) -> None:
     caller.require((catalog,), f"catalog {catalog}")
-    if catalog not in caller.runtime.catalogs:
-        raise Problem(404, f"there is no catalog {catalog}")
+    caller.require_catalog(catalog)
 
 
 def _vacuum(runtime: Runtime, catalog: str) -> None:

@@ -28,6 +28,7 @@ router = APIRouter(prefix="/do")
 _BACK = (409, 422)  # shown as a message on the previous page
 _REFUSALS_SHOWN = 3  # tables of many on which nothing was started
 _REASON = "paused on the table's page"
+_TABLES = (Crumb("Tables", "/tables"),)
 
 
 @router.post("/run")
@@ -52,7 +53,7 @@ def run(submission: Annotated[Submission, submitted(Action.JOBS_DRY_RUN)]) -> Re
         context: dict[str, Any] = {
             "confirmed": [*fields, *(("operation", str(op)) for op in operations)] if deleting else [],
             "others": [op for op in operations if op not in DELETING],
-            "crumbs": [Crumb("Tables", "/tables"), Crumb(table, back)],
+            "crumbs": [*_TABLES, Crumb(table, back)],
         }
         return render_page(caller, "dry_run.html", started=started, **context)
     message = f"Started {', '.join(str(op).replace('_', ' ') for op in operations)}: {started.summary}."
@@ -107,7 +108,7 @@ def restore(submission: Annotated[Submission, submitted(Action.TABLES_RESTORE)])
     if result.already:
         return redirect(back, sentence(result.summary))
     if result.job_id is None:
-        crumbs = [Crumb("Tables", "/tables"), Crumb(table, back)]
+        crumbs = [*_TABLES, Crumb(table, back)]
         return render_page(caller, "restore.html", restore=result, back=back, crumbs=crumbs)
     return redirect(f"/jobs/{result.job_id}", "The restore waits for a worker.")
 
@@ -127,7 +128,7 @@ def repair(submission: Annotated[Submission, submitted(Action.TABLES_RESTORE)]) 
     if isinstance(result, models.Started):
         many = "With so many files a worker finds out what would be repaired; this page will show it."
         return redirect(f"/jobs/{result.job_id}", many if dry_run else "The repair waits for a worker.")
-    crumbs = [Crumb("Tables", "/tables"), Crumb(table, back)]
+    crumbs = [*_TABLES, Crumb(table, back)]
     return render_page(caller, "repair.html", repair=result, drop_lost=drop_lost, back=back, crumbs=crumbs)
 
 
@@ -159,7 +160,7 @@ def copy(submission: Annotated[Submission, submitted(Action.TABLES_COPY)]) -> Re
         return _redirect_or_raise(error, back)
     if isinstance(result, models.Started):
         return redirect(f"/jobs/{result.job_id}", "The copy waits for a worker.")
-    crumbs = [Crumb("Tables", "/tables"), Crumb(table, back)]
+    crumbs = [*_TABLES, Crumb(table, back)]
     return render_page(caller, "copy.html", copy=result, back=back, crumbs=crumbs)
 
 
@@ -246,7 +247,7 @@ def bulk(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> R
         context: dict[str, Any] = {
             "names": names,
             "deletes": operation in DELETING,
-            "crumbs": [Crumb("Tables", "/tables")],
+            "crumbs": _TABLES,
         }
         return render_page(caller, "bulk.html", result=result, fields=fields, **context)
     tables, jobs = count(result.count, "table"), count(len(result.jobs), "job")

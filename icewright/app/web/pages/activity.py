@@ -12,7 +12,7 @@ from icewright.app.web import api
 from icewright.app.web.api.paging import decoded, encoded
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages.render import render_page, stream_template
-from icewright.app.web.pages.urls import PAGE, ListParams, TimeRange, pager, with_query
+from icewright.app.web.pages.urls import PAGE, ListParams, TimeRange, pager, since
 from icewright.app.web.problems import Problem
 from icewright.core.permissions import Action
 
@@ -37,7 +37,7 @@ _OUTCOMES = {"": None, "done": False, "refused": True}
 def activity(caller: Reader) -> Response:
     """Render the latest events, or an earlier page of them."""
     context = _context(caller)
-    live = "" if "cursor" in caller.request.query_params else with_query("/live/activity", context["query"])
+    live = ListParams(caller.request.query_params).live("/live/activity", context["query"])
     return render_page(caller, "activity.html", live=live, kinds=_KINDS, all=list(TimeRange), **context)
 
 
@@ -57,7 +57,7 @@ def _context(caller: Caller) -> dict[str, Any]:
         decoded(params.text("cursor")),
         PAGE,
         search=query["search"],
-        since=chosen.since(caller.runtime.clock.now()) if chosen is not None else None,
+        since=since(chosen, caller.runtime.clock.now()),
     )
     pages = pager(PATH, query, params, len(events.items), encoded(events.after), None)
     return {"events": [_event(item) for item in events.items], "query": query, "pager": pages}
@@ -82,7 +82,7 @@ def _event(item: Mapping[str, Any]) -> dict[str, Any]:
 def audit(caller: Auditor) -> Response:
     """Render a page of audit entries, newest first."""
     context = _audit_context(caller)
-    live = "" if "cursor" in caller.request.query_params else with_query("/live/audit", context["query"])
+    live = ListParams(caller.request.query_params).live("/live/audit", context["query"])
     return render_page(caller, "audit.html", live=live, actions=list(Action), all=list(TimeRange), **context)
 
 
@@ -104,7 +104,7 @@ def _audit_context(caller: Caller) -> dict[str, Any]:
         actor=query["actor"],
         action=query["action"],
         refused=_OUTCOMES[outcome],
-        since=chosen.since(caller.runtime.clock.now()) if chosen is not None else None,
+        since=since(chosen, caller.runtime.clock.now()),
         limit=PAGE,
         cursor=params.text("cursor"),
     )

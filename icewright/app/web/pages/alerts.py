@@ -13,7 +13,7 @@ from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages.forms import Submission, submitted
 from icewright.app.web.pages.render import redirect, render_page, stream_template
-from icewright.app.web.pages.urls import ListParams, TimeRange, with_query
+from icewright.app.web.pages.urls import ListParams, TimeRange, since, with_query
 from icewright.app.web.problems import Problem
 from icewright.core.alerts import Severity
 from icewright.core.permissions import Action, place_of
@@ -102,8 +102,8 @@ def _context(caller: Caller) -> dict[str, Any]:
         raise Problem(404, f"there are no alerts of the kind {show}")
     severity = params.one("severity", Severity)
     chosen = params.one("range", TimeRange)
-    since = chosen.since(caller.runtime.clock.now()) if chosen is not None else None
-    rows = api.system.listed(caller, AlertQuery(bool(show), severity, since), _MOST + 1)
+    query = AlertQuery(bool(show), severity, since(chosen, caller.runtime.clock.now()))
+    rows = api.system.listed(caller, query, _MOST + 1)
     own = {alert.id for alert in rows if alert.resolved_at is None and _may_acknowledge(caller, alert)}
     return {
         "alerts": rows[:_MOST],

@@ -129,16 +129,18 @@ def _step_line(points: Sequence[tuple[str, float]], span: timedelta, vertical: M
     """Return the specification of a line whose values last from each written time to the next."""
     return _spec(
         [{"at": at, "value": value} for at, value in points],
-        {"type": "line", "interpolate": "step-after", "point": True},
         {
-            "x": {
-                "field": "at",
-                "type": "temporal",
-                "scale": {"type": "utc"},
-                "title": None,
-                "axis": _time_axis(span),
+            "mark": {"type": "line", "interpolate": "step-after", "point": True},
+            "encoding": {
+                "x": {
+                    "field": "at",
+                    "type": "temporal",
+                    "scale": {"type": "utc"},
+                    "title": None,
+                    "axis": _time_axis(span),
+                },
+                "y": {"field": "value", "type": "quantitative", **vertical},
             },
-            "y": {"field": "value", "type": "quantitative", **vertical},
         },
         height=160,
     )
@@ -163,23 +165,19 @@ def _bars(
     rows = [(step, kind, sums.get((step, kind), 0)) for step in steps for kind in kinds]
     values = [{"at": at.isoformat(), "kind": kind, "sum": round(number, 9)} for at, kind, number in rows]
     unit, label = _UNITS[trend.step]
-    spec = _spec(
-        values,
-        {"type": "bar", "cornerRadiusEnd": 2},
-        {
-            "x": {
-                "field": "at",
-                "type": "ordinal",
-                "timeUnit": unit,
-                "title": None,
-                "axis": {"format": label, "labelAngle": 0, "labelOverlap": True, "labelSeparation": 8},
-            },
-            "y": {"field": "sum", "type": "quantitative", "title": names[1]},
-            **({} if stacked else {"xOffset": {"field": "kind"}}),
-            "color": {"field": "kind", "type": "nominal", "title": None, "legend": {"orient": "top"}},
+    encoding = {
+        "x": {
+            "field": "at",
+            "type": "ordinal",
+            "timeUnit": unit,
+            "title": None,
+            "axis": {"format": label, "labelAngle": 0, "labelOverlap": True, "labelSeparation": 8},
         },
-        height=150,
-    )
+        "y": {"field": "sum", "type": "quantitative", "title": names[1]},
+        **({} if stacked else {"xOffset": {"field": "kind"}}),
+        "color": {"field": "kind", "type": "nominal", "title": None, "legend": {"orient": "top"}},
+    }
+    spec = _spec(values, {"mark": {"type": "bar", "cornerRadiusEnd": 2}, "encoding": encoding}, height=150)
     shown = tuple((_step_label(at, trend.step), kind, number) for at, kind, number in rows if number)
     return Chart(title, spec, (f"{trend.step} (UTC)", *names), shown)
 
@@ -220,9 +218,14 @@ def costs(runs: Sequence[models.Run]) -> Chart | None:
     if not pairs:
         return None
     values = [{"operation": operation, "predicted": predicted, "real": real} for operation, predicted, real in pairs]
-    upper = max(max(predicted, real) for _, predicted, real in pairs)
-    lower = min(min(predicted, real) for _, predicted, real in pairs)
-    axis = {"type": "quantitative", "scale": {"type": "log", "domain": [lower / 2, upper * 2], "nice": False}}
+    spec = _spec(values, {"layer": _cost_layers([cost for _, *both in pairs for cost in both])}, height=160)
+    return Chart(_cost_title(pairs), spec, ("operation", "predicted", "real"), pairs)
+
+
+def _cost_layers(costs: Sequence[float]) -> Sequence[Mapping[str, Any]]:
+    """Return the line on which runs cost what was predicted, and above it a point for each run."""
+    ends = min(costs) / 2, max(costs) * 2
+    axis = {"type": "quantitative", "scale": {"type": "log", "domain": ends, "nice": False}}
     axis_labels = {"tickCount": 4, "format": "~g"}
     points = {
         "mark": {"type": "point", "filled": True, "size": 50},
@@ -232,29 +235,25 @@ def costs(runs: Sequence[models.Run]) -> Chart | None:
             "color": {"field": "operation", "type": "nominal", "title": None, "legend": {"orient": "top"}},
         },
     }
-    ends = [{"at": lower / 2}, {"at": upper * 2}]
     line = {
-        "data": {"values": ends},
+        "data": {"values": [{"at": end} for end in ends]},
         "mark": {"type": "line", "strokeDash": [4, 4], "opacity": 0.5},
         "encoding": {"x": {"field": "at", **axis}, "y": {"field": "at", **axis}},
     }
-    base = {"$schema": _SCHEMA, "width": "container", "height": 160, "data": {"values": values}}
-    spec = json.dumps(base | {"layer": [line, points]})
-    closeness_counts = Counter(
-        closeness({"gb_hours": real, "gb_hours_predicted": predicted}) for _, predicted, real in pairs
-    )
-    judged = closeness_counts["near"] + closeness_counts["far"]
-    title = "What runs cost, against what was predicted" + (
-        f": {closeness_counts['near']} of {judged} within 2x"
-        + f", {closeness_counts['small']} too small to judge" * bool(closeness_counts["small"])
-        if judged
-        else ""
-    )
-    return Chart(title, spec, ("operation", "predicted", "real"), pairs)
+    return [line, points]
 
 
-def _spec(
-    values: Sequence[Mapping[str, Any]], mark: Mapping[str, Any], encoding: Mapping[str, Any], height: int
-) -> str:
+def _cost_title(pairs: Sequence[tuple[str, float, float]]) -> str:
+    """Return what the chart of costs shows, with how many of its runs cost about what was predicted."""
+    title = "What runs cost, against what was predicted"
+    counts = Counter(closeness({"gb_hours": real, "gb_hours_predicted": predicted}) for _, predicted, real in pairs)
+    if not (judged := counts["near"] + counts["far"]):
+        return title
+    small = f", {counts['small']} too small to judge" if counts["small"] else ""
+    return f"{title}: {counts['near']} of {judged} within 2x{small}"
+
+
+def _spec(values: Sequence[Mapping[str, Any]], drawing: Mapping[str, Any], height: int) -> str:
+    """Return the specification of a chart of values that has one mark with its encoding, or layers of them."""
     base = {"$schema": _SCHEMA, "width": "container", "height": height, "data": {"values": values}}
-    return json.dumps(base | {"mark": mark, "encoding": encoding})
+    return json.dumps({**base, **drawing})

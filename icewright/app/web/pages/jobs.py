@@ -21,7 +21,7 @@ from icewright.app.web.pages.render import (
     stream_fragments,
     stream_template,
 )
-from icewright.app.web.pages.urls import PAGE, ListParams, TimeRange, pager, table_url, with_query
+from icewright.app.web.pages.urls import PAGE, ListParams, TimeRange, pager, since, table_url
 from icewright.core.permissions import Action, place_of
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
@@ -64,7 +64,7 @@ class Stage:
 def jobs(caller: Reader) -> Response:
     """Render a page of jobs, newest first; the first page follows what happens."""
     context = _list_context(caller)
-    live = "" if "cursor" in caller.request.query_params else with_query("/live/jobs", context["query"])
+    live = ListParams(caller.request.query_params).live("/live/jobs", context["query"])
     choices: dict[str, Any] = {
         "states": list(JobState),
         "operations": list(Operation),
@@ -100,7 +100,7 @@ def _list_context(caller: Caller) -> dict[str, Any]:
         state=[JobState(state) for state in query["state"]],
         operation=query["operation"],
         trigger=query["trigger"],
-        since=chosen.since(caller.runtime.clock.now()) if chosen is not None else None,
+        since=since(chosen, caller.runtime.clock.now()),
         limit=PAGE,
         cursor=params.text("cursor"),
     )
@@ -212,7 +212,7 @@ def stages(job: models.JobDetail, events: Sequence[models.Event]) -> list[Stage]
 @router.get(QUEUE_PATH)
 def queue(caller: QueueReader) -> Response:
     """Render open jobs, then due operations by position."""
-    live = "/live/queue" if "cursor" not in caller.request.query_params else ""  # only the first page updates live
+    live = ListParams(caller.request.query_params).live("/live/queue", {})
     return render_page(caller, "queue.html", live=live, **_queue_context(caller))
 
 

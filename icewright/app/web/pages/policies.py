@@ -102,8 +102,7 @@ def edit(caller: Reader) -> Response:
         return _form(caller, Draft(scope))
     newest = next(iter(api.policies.versions(scope, caller).items), None)
     settings = newest.settings if newest else {}
-    version = newest.version or 0 if newest else 0
-    return _form(caller, Draft(scope, policy_form.texts_of(settings), version, known=True))
+    return _form(caller, Draft(scope, policy_form.texts_of(settings), _version_of(newest), known=True))
 
 
 @router.post("/do/policy/preview")
@@ -198,7 +197,7 @@ def _draft(caller: Caller, form: Form) -> Draft:
             newest = _newest(caller, scope)
         except UsageError:
             return draft
-        draft.version = newest.version or 0 if newest else 0
+        draft.version = _version_of(newest)
         draft.known = True
     return draft
 
@@ -212,6 +211,11 @@ def _versions(caller: Caller, scope: str) -> list[models.Rule]:
         return api.policies.versions(scope, caller).items
     except Problem:  # rules beyond the caller's visibility look absent
         return []
+
+
+def _version_of(rule: models.Rule | None) -> int:
+    """Return the version that a change is based on, 0 where no rule is stored."""
+    return (rule.version if rule is not None else None) or 0
 
 
 def _version_number(text: str) -> int:

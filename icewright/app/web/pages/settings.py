@@ -62,9 +62,7 @@ def revoke(submission: Annotated[Submission, submitted(Action.TOKENS_MANAGE)]) -
     try:
         api.access.revoke(submission.form.one("token"), submission.caller)
     except Problem as problem:
-        if problem.status != _MISSING:
-            raise
-        return redirect(PATH, sentence(problem.detail), "bad")
+        return _redirect_or_raise(problem, _MISSING, PATH)
     return redirect(PATH, "The token is revoked.")
 
 
@@ -74,9 +72,7 @@ def drain(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> 
     try:
         process = api.bulk.drain(submission.form.one("process"), submission.caller)["process"]
     except Problem as problem:
-        if problem.status != _MISSING:
-            raise
-        return redirect(PATH, sentence(problem.detail), "bad")
+        return _redirect_or_raise(problem, _MISSING, PATH)
     return redirect(PATH, f"{process} takes no more jobs, and ends when its jobs have.")
 
 
@@ -132,9 +128,7 @@ def vacuum(submission: Annotated[Submission, submitted(Action.CATALOGS_VACUUM)])
     try:
         answer = api.vacuums.start(catalog, api.vacuums.VacuumRequest(dry_run=dry_run), submission.caller, Response())
     except Problem as problem:
-        if problem.status != _CONFLICT:
-            raise
-        return redirect(back, sentence(problem.detail), "bad")
+        return _redirect_or_raise(problem, _CONFLICT, back)
     except TerminalError as error:
         return redirect(back, f"{error}.", "bad")
     if dry_run:
@@ -195,6 +189,13 @@ def _token_request(filled: dict[str, str]) -> models.TokenRequest:
     scope = [part.strip() for part in filled["scope"].split(",") if part.strip()]
     more = {"role": filled["role"], "scope": scope, "days": filled["days"] or None}
     return models.TokenRequest.model_validate({"name": filled["name"], **more})
+
+
+def _redirect_or_raise(problem: Problem, expected: int, back: str) -> Response:
+    """Show a problem of the expected status on the page that the form came from, and raise any other."""
+    if problem.status != expected:
+        raise problem
+    return redirect(back, sentence(problem.detail), "bad")
 
 
 def _uncapitalised(message: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from icewright.app.web.api import models
 from icewright.app.web.pages import charts
 from icewright.core.health import WEIGHTS
-from icewright.core.policy import KNOBS, Operation
+from icewright.core.policy import KNOBS, MEGABYTE, Operation
 from icewright.core.sizes import FileHistogram
 from icewright.ports.views import WaitingItem
 
@@ -22,7 +22,6 @@ _COLD = timedelta(days=30)  # without a write
 _LOW, _MIDDLE = 50, 80  # health scores
 _CLASSES = [f"<{limit}MB" for limit in FileHistogram.LIMITS_MB] + [f">={FileHistogram.LIMITS_MB[-1]}MB"]
 _UPPER = [*FileHistogram.LIMITS_MB, float("inf")]
-_MB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +185,7 @@ def sizes(facts: Mapping[str, Any]) -> list[charts.Bar]:
 def _histogram(counted: Mapping[str, int], target: int | None) -> list[charts.Bar]:
     if not counted:
         return []
-    goal = (target or 128 * _MB) / _MB
+    goal = (target or 128 * MEGABYTE) / MEGABYTE
     tones = ["warn" if upper <= goal / 2 else "good" for upper in _UPPER]
     return charts.bars([(_size_label(name), counted.get(name, 0)) for name in _CLASSES], tones=tones)
 

@@ -49,7 +49,7 @@ def table_url(name: str | TableRef, **query: Any) -> str:
     return with_query(f"/tables/{path}", query)
 
 
-def with_query(path: str, query: dict[str, Any]) -> str:
+def with_query(path: str, query: Mapping[str, Any]) -> str:
     """Return a path with the non-empty query parameters."""
     nonempty = {name: value for name, value in query.items() if value not in (None, "", [], ())}
     return f"{path}?{urlencode(nonempty, doseq=True)}" if nonempty else path
@@ -90,6 +90,11 @@ class TimeRange(enum.StrEnum):
         return now.replace(second=0, microsecond=0) - timedelta(hours=self.hours)
 
 
+def since(chosen: TimeRange | None, now: datetime) -> datetime | None:
+    """Return the beginning of a stretch that a list may be limited to."""
+    return None if chosen is None else chosen.since(now)
+
+
 @dataclass(frozen=True, slots=True)
 class ListParams:
     """The query parameters of a list; blank values count as absent."""
@@ -128,6 +133,10 @@ class ListParams:
             raise Problem(422, f"{name}: a whole number from {minimum} to {maximum}")
         return int(text)
 
+    def live(self, path: str, query: Mapping[str, Any]) -> str:
+        """Return the URL at which a list is followed; blank on all but its first page, which alone changes."""
+        return "" if "cursor" in self.params else with_query(path, query)
+
 
 @dataclass(frozen=True, slots=True)
 class Heading:
@@ -161,6 +170,6 @@ def pager(
         first=first if shown else 0,
         last=first + shown - 1 if shown else 0,
         total=total,
-        start=with_query(path, dict(query)) if has_cursor else None,
+        start=with_query(path, query) if has_cursor else None,
         next=with_query(path, next_query) if after is not None else None,
     )
