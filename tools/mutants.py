@@ -115,7 +115,10 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
         "tests/adapters/test_metadata.py",
         "tests/contracts/test_catalog_restore.py",
     ),
-    "adapters/catalogs/sql.py": ("tests/contracts/test_catalog.py", *_COMMITS),
+    "adapters/catalogs/sql.py": (
+        *("tests/contracts/test_catalog.py", "tests/contracts/test_catalog_faults.py"),
+        *("tests/contracts/test_catalog_neighbours.py", "tests/contracts/test_catalog_restore.py", *_COMMITS),
+    ),
     "adapters/metadata/changes.py": (
         "tests/adapters/test_metadata.py",
         "tests/contracts/test_catalog_restore.py",

@@ -80,6 +80,18 @@ def test_views_are_not_listed(bench: Bench) -> None:
 
 
 @only_sql
+def test_listings_follow_names(bench: Bench) -> None:
+    """A table that was renamed since the last listing has its new name; one that is as it was is the same object."""
+    bench.create("sales", "orders")
+    (before,) = bench.catalog.pointers()
+    assert bench.catalog.pointers()[0] is before
+    bench.execute("UPDATE iceberg_tables SET table_namespace = 'sold'")
+    assert [p.ref for p in bench.catalog.pointers()] == [bench.ref("sold", "orders")]
+    bench.execute("UPDATE iceberg_tables SET table_name = 'kept'")
+    assert [p.ref for p in bench.catalog.pointers()] == [bench.ref("sold", "kept")]
+
+
+@only_sql
 def test_other_catalogs_in_the_database_are_not_listed(bench: Bench) -> None:
     """The catalog's name is part of the key: another catalog's tables are neither listed nor loaded."""
     bench.create("sales", "orders")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from icewright.app.demo.craft import Craft
+from icewright.core.allowlist import Allowlist
 from icewright.core.errors import IcewrightError, Refused
 from icewright.core.table import MAIN, TableMetadata
 from icewright.ports import AddSnapshot, Change
@@ -78,6 +79,28 @@ def test_a_snapshot_on_a_branch_leaves_main_alone(bench: Bench) -> None:
     assert refs[MAIN].snapshot_id == after.current_snapshot_id == base.current_snapshot_id
     before, now = json_of(base.metadata_location), json_of(after.metadata_location)
     assert now["snapshot-log"] == before["snapshot-log"]
+
+
+@only_sql
+def test_of_two_names_of_one_file_one_is_committed_to(bench: Bench) -> None:
+    """A metadata file that was registered twice leads two tables on: each commit is of the table that it names."""
+    base = bench.craft("sales.orders")
+    bench.insert("sales", "copy", base.metadata_location)
+    after = bench.catalog.commit(base, addition(base))
+    assert bench.rows() == {
+        ("sales", "orders"): (after.metadata_location, base.metadata_location),
+        ("sales", "copy"): (base.metadata_location, None),
+    }
+
+
+def test_a_table_outside_of_the_allowlist_gets_no_commit(bench: Bench) -> None:
+    """The configuration declares other places: the commit is refused, and no file is written."""
+    base = bench.craft("sales.orders")
+    rows, files = bench.rows(), sorted(bench.warehouse.rglob("*"))
+    bench.catalog.allowlist = Allowlist(locations=("s3://qa/",))
+    with pytest.raises(Refused, match=r"lake\.sales\.orders: .* lies outside of catalogs\.lake\.environment"):
+        bench.catalog.commit(base, addition(base))
+    assert (bench.rows(), sorted(bench.warehouse.rglob("*"))) == (rows, files)
 
 
 @only_sql
