@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -40,20 +39,6 @@ def ordering_fields(schema: Mapping[str, Any], names: Sequence[str]) -> tuple[tu
     }
     fields = [fields_by_name.get(name.lower()) for name in names]
     return tuple(field for field in fields if field is not None) if all(fields) else ()
-
-
-def bound(kind: str, content: bytes) -> Any:  # noqa: ANN401 - a value that compares with others of the column
-    """Return a bound of a manifest entry (Iceberg spec, Binary single-value serialization); texts stay bytes.
-
-    Numbers are read by their length, as a bound written before the column was promoted is shorter.
-    """
-    if kind in ("float", "double"):
-        return struct.unpack("<f" if len(content) == 4 else "<d", content)[0]  # noqa: PLR2004 - bytes of a float
-    if kind.startswith("decimal"):
-        return int.from_bytes(content, "big", signed=True)
-    if kind in ("string", "binary", "uuid") or kind.startswith("fixed"):
-        return content
-    return int.from_bytes(content, "little", signed=True)
 
 
 def overlap(files: Sequence[Sequence[Range]]) -> float | None:

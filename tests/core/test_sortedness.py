@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from itertools import combinations
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icewright.core.sortedness import Range, bound, ordering_columns, ordering_fields, overlap
+from icewright.core.sortedness import Range, ordering_columns, ordering_fields, overlap
 
 
 @pytest.mark.parametrize(
@@ -54,28 +52,6 @@ SCHEMA = {
 def test_fields_of_columns(names: tuple[str, ...], fields: tuple[tuple[int, str], ...]) -> None:
     """Columns are found through structs whatever their case; all of them or none."""
     assert ordering_fields(SCHEMA, names) == fields
-
-
-@pytest.mark.parametrize(
-    ("kind", "content", "value"),
-    [
-        ("int", b"\xfe\xff\xff\xff", -2),
-        ("long", b"\x05\x00\x00\x00", 5),  # written before the column was promoted from int
-        ("date", b"\x0a\x00\x00\x00", 10),
-        ("timestamptz", (1_700_000_000_000_000).to_bytes(8, "little"), 1_700_000_000_000_000),
-        ("boolean", b"\x01", 1),
-        ("float", struct.pack("<f", 1.5), 1.5),
-        ("double", struct.pack("<f", 1.5), 1.5),
-        ("double", struct.pack("<d", -2.25), -2.25),
-        ("decimal(9, 2)", b"\xff\x85", -123),
-        ("string", "é".encode(), "é".encode()),
-        ("fixed[2]", b"ab", b"ab"),
-        ("uuid", b"0123456789abcdef", b"0123456789abcdef"),
-    ],
-)
-def test_bounds(kind: str, content: bytes, value: Any) -> None:
-    """A bound is read by its column's type, and by its own length where the column was promoted since."""
-    assert bound(kind, content) == value
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ from icewright.core.operations.expire_rows import TICKS_A_DAY, ticks_of
 from icewright.core.partition_filter import moments
 from icewright.core.partitions import partition_key
 from icewright.core.runs import FileAction
-from icewright.core.sortedness import Range, bound, ordering_fields, overlap
+from icewright.core.single_values import bound_value
+from icewright.core.sortedness import Range, ordering_fields, overlap
 from icewright.core.steps import ExpireRows
 from icewright.core.table import ManifestFile, TableMetadata, Thresholds
 
@@ -79,7 +80,7 @@ def _ages(
     """
     number, kind = column
     if low is not None:
-        return bound(kind, low), _ANY_AGE[1] if high is None else bound(kind, high)
+        return bound_value(kind, low), _ANY_AGE[1] if high is None else bound_value(kind, high)
     spec = metadata.spec(key[0])
     for field, value in zip(spec.fields, partition_key(spec, key[1])[1], strict=True):
         if field.source_id == number and field.transform != "void":
@@ -90,4 +91,4 @@ def _ages(
 
 
 def _values(kind: str, low: bytes, high: bytes) -> Range:
-    return bound(kind, low), bound(kind, high)
+    return bound_value(kind, low), bound_value(kind, high)

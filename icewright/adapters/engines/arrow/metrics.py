@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, stored_name
+from icewright.core.single_values import bound
 
 Bounds = tuple[bytes, bytes]  # the lowest and the highest value
 
@@ -198,7 +198,7 @@ def _bounds(
     low, high = min(lows), max(highs)
     if leaf.kind in ("string", "binary"):
         return _truncated(leaf, low, high)
-    return _single_value(leaf.kind, low), _single_value(leaf.kind, high)
+    return bound(leaf.kind, low), bound(leaf.kind, high)
 
 
 def _truncated(leaf: Leaf, low: bytes, high: bytes) -> tuple[bytes | None, bytes | None]:
@@ -227,27 +227,6 @@ def _is_utf8(value: bytes) -> bool:
 def _comparable(kind: str, raw: Any) -> Any:  # noqa: ANN401 - a physical value
     """Return a physical value that compares as its logical value: unscaled decimals as integers."""
     return int.from_bytes(raw, "big", signed=True) if kind.startswith("decimal") and isinstance(raw, bytes) else raw
-
-
-def _single_value(kind: str, value: Any) -> bytes:  # noqa: ANN401 - a physical value
-    """Return the binary single value (spec, Appendix D)."""
-    match kind:
-        case "boolean":
-            return bytes([value])
-        case "int" | "date":
-            return struct.pack("<i", value)
-        case "float":
-            return struct.pack("<f", value)
-        case "double":
-            return struct.pack("<d", value)
-        case "string" | "binary" | "uuid":
-            return bytes(value)
-    if kind.startswith("fixed"):
-        return bytes(value)
-    if kind.startswith("decimal"):
-        magnitude = value if value >= 0 else -value - 1
-        return int(value).to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
-    return struct.pack("<q", value)
 
 
 def truncate_bounds(kind: str, low: bytes, high: bytes, length: int) -> tuple[bytes, bytes | None]:

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from icewright.adapters.engines.arrow.types import storage_array
+from icewright.core.single_values import unscaled_bytes
 
 NOMINAL_ENTRIES = 1 << 12  # the default of DataSketches: a standard error of 1.6 %
 _SEED, _SEED_HASH = 9001, 37836  # the default of DataSketches, and its short hash
@@ -189,8 +190,7 @@ def _decimals(values: pa.Array) -> Iterable[bytes]:
     raw, first = memoryview(values.buffers()[1] or b""), values.offset
     for at in range(first, first + len(values)):
         unscaled = int.from_bytes(raw[at * width : (at + 1) * width], "little", signed=True)
-        bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length()
-        yield unscaled.to_bytes(bits // 8 + 1, "big", signed=True)
+        yield unscaled_bytes(unscaled)
 
 
 def _murmur(words: pa.UInt64Array, length: int) -> pa.UInt64Array:

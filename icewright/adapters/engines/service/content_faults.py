@@ -19,11 +19,11 @@ from icewright.adapters.engines.service.column_types import is_read_as, physical
 from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.footers import MAGIC, parquet_footer
 from icewright.adapters.engines.service.manifest_files import DATA
-from icewright.adapters.engines.service.partition_bounds import bound_value, is_bound
 from icewright.adapters.engines.service.vector_faults import vector_faults
 from icewright.core import field_ids as ids
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFaultKind
+from icewright.core.single_values import bound_value, is_bound
 from icewright.core.table import PartitionSpec
 from icewright.ports import TableFiles
 

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import math
-import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from icewright.adapters.engines.service.avro_records import Record
 from icewright.core.avro_values import Schema
-
-_WIDTHS = {  # bytes of bounds, by type
-    "boolean": (1,),
-    "uuid": (16,),
-    "time": (8,),
-    **dict.fromkeys(("int", "date", "float"), (4,)),
-    **dict.fromkeys(("long", "double", "timestamp", "timestamptz"), (4, 8)),
-}
+from icewright.core.single_values import bound, bound_value, is_bound, unscaled_bytes
 
 
 def partition_fields(partition: Schema) -> list[dict[str, Any]]:
@@ -48,7 +40,7 @@ def decimal_fields(partition: Schema) -> list[dict[str, Any]]:
 def shortest(partition: Record, decimals: Iterable[dict[str, Any]]) -> Record:
     """Return the decimals of a partition tuple in as few bytes as hold them: those of before a promotion had fewer."""
     kinds = {field["name"]: field["type"] for field in decimals if partition[field["name"]] is not None}
-    return {name: _single_value(_comparable(partition[name], kind), kind) for name, kind in kinds.items()}
+    return {name: unscaled_bytes(_comparable(partition[name], kind)) for name, kind in kinds.items()}
 
 
 def _comparable(value: Any, kind: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any Avro value
@@ -58,6 +50,10 @@ def _comparable(value: Any, kind: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a
     return value
 
 
+def _type_name(kind: Mapping[str, Any]) -> str:
+    return "decimal" if kind.get("logicalType") == "decimal" else kind["type"]
+
+
 def _order(kind: Mapping[str, Any]) -> Callable[[Any], Any]:
     """Return how Iceberg's Java library, and with it Spark, orders values: UUIDs as two numbers, -0.0 before 0.0."""
     if kind["type"] in ("float", "double"):
@@ -65,28 +61,6 @@ def _order(kind: Mapping[str, Any]) -> Callable[[Any], Any]:
     if kind.get("logicalType") == "uuid":
         return lambda value: tuple(int.from_bytes(half, "big", signed=True) for half in (value[:8], value[8:]))
     return lambda value: value
-
-
-def _single_value(value: Any, kind: Mapping[str, Any]) -> bytes:  # noqa: ANN401 - any Avro value
-    """Return the binary single-value serialization of a value (spec, Appendix D)."""
-    if kind.get("logicalType") == "decimal":
-        number: int = value
-        bits = (number if number >= 0 else ~number).bit_length()  # without the sign
-        return number.to_bytes(bits // 8 + 1, "big", signed=True)
-    match kind["type"]:
-        case "boolean":
-            return b"\x01" if value else b"\x00"
-        case "int":
-            return struct.pack("<i", value)
-        case "long":
-            return struct.pack("<q", value)
-        case "float":
-            return struct.pack("<f", value)
-        case "double":
-            return struct.pack("<d", value)
-        case "string":
-            return str(value).encode()
-    return bytes(value)
 
 
 def summaries(fields: list[dict[str, Any]], tuples: Collection[tuple[Any, ...]]) -> list[Record]:
@@ -100,8 +74,8 @@ def _summary(kind: Mapping[str, Any], values: list[Any]) -> Record:
     return {
         "contains_null": any(v is None for v in values),
         "contains_nan": any(v is not None and v != v for v in values),  # noqa: PLR0124
-        "lower_bound": _single_value(ordered[0], kind) if ordered else None,
-        "upper_bound": _single_value(ordered[-1], kind) if ordered else None,
+        "lower_bound": bound(_type_name(kind), ordered[0]) if ordered else None,
+        "upper_bound": bound(_type_name(kind), ordered[-1]) if ordered else None,
     }
 
 
@@ -123,7 +97,7 @@ def uncovered(
         if actual["contains_nan"] and summary.get("contains_nan") is False:  # null: nobody has looked
             yield f"its list says that no partition has NaN in {name}"
         bounds = [(summary[which], actual[which]) for which in ("lower_bound", "upper_bound")]
-        type_name = "decimal" if kind.get("logicalType") == "decimal" else kind["type"]
+        type_name = _type_name(kind)
         if actual["lower_bound"] is None:
             continue
         if any(stated is None or not is_bound(type_name, stated) for stated, _ in bounds):
@@ -135,24 +109,3 @@ def uncovered(
         order = _order(kind)
         if order(low) > order(least) or order(high) < order(most):
             yield f"its list says that {name} is from {low!r} to {high!r}, and it is from {least!r} to {most!r}"
-
-
-def is_bound(type_name: str, value: bytes) -> bool:
-    """Return whether a bound has the length of a value of the type, now or before a promotion."""
-    widths = _WIDTHS.get(type_name.partition("_")[0])
-    return len(value) in widths if widths else bool(value) or not type_name.startswith("decimal")
-
-
-def bound_value(type_name: str, value: bytes) -> Any:  # noqa: ANN401 - any comparable
-    """Return a bound (spec, Appendix D) in comparable form; texts stay bytes, which compare as texts do.
-
-    `type_name` is of Iceberg or of Avro. Numbers are read by their length: it is that of the type at the time of
-    writing, before a promotion.
-    """
-    if type_name.startswith("decimal"):
-        return int.from_bytes(value, "big", signed=True)
-    if type_name in ("float", "double"):
-        return struct.unpack("<f" if len(value) == 4 else "<d", value)[0]  # noqa: PLR2004 - the bytes of a float
-    if type_name in ("string", "binary", "bytes") or type_name.startswith("fixed"):
-        return value
-    return int.from_bytes(value, "little", signed=True)
