@@ -12,7 +12,7 @@ from icewright.core.effective import Knobs
 from icewright.core.layering import matches_any
 from icewright.core.policy import MEGABYTE, PUBLISH_HOURS
 from icewright.core.runs import JOB_ID, LastRun
-from icewright.core.steps import Blocked, Due, NotDue, RewriteDataFiles, Step, Verdict, moves_main
+from icewright.core.steps import Blocked, CheckFiles, Due, NotDue, RewriteDataFiles, Step, Verdict, moves_main
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableFacts, TableMetadata
 from icewright.core.writer_state import newest_states, staged_ids, summary_number
 
@@ -46,16 +46,16 @@ def on_all_branches(evaluate: Evaluate) -> Evaluate:
     return joined
 
 
-def after_publication(due: Due, metadata: TableMetadata, knobs: Knobs, now: datetime) -> Due:
-    """Return the verdict, postponed where a commit to main would keep others from publishing what they have written."""
-    if not any(moves_main(step) for step in due.work.steps):
-        return due
-    wait = timedelta(hours=knobs[PUBLISH_HOURS])
-    waiting = [(since, what) for since, what in _unpublished(metadata) if abs(now - since) < wait]
+def after_publication(due: Due, facts: TableFacts, knobs: Knobs, now: datetime) -> Due:
+    """Return the verdict, postponed where its commits would keep others from publishing what they have written."""
+    steps, wait = due.work.steps, timedelta(hours=knobs[PUBLISH_HOURS])
+    unpublished = _unpublished(facts.metadata) if any(moves_main(step) for step in steps) else ()
+    unmerged = facts.unmerged if not all(isinstance(step, CheckFiles) for step in steps) else ()
+    waiting = [(since, what) for since, what in (*unpublished, *unmerged) if abs(now - since) < wait]
     if not waiting:
         return due
     since, what = max(waiting)
-    why = f"{what} leads on from main's head and could not be published after a commit to main"
+    why = f"{what} leads on from the head and could not be published after another commit"
     until = f"execute.publish_hours waits until {since + wait:%Y-%m-%d %H:%M} UTC"
     work = replace(due.work, notes=(*due.work.notes, why))
     return replace(due, work=work, postponed=NotDue(f"{why}: {until}", since + wait))

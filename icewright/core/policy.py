@@ -68,8 +68,9 @@ CHECK_TOTALS = _flag(
 PUBLISH_HOURS = _integer(
     "execute.publish_hours",
     24,
-    "nothing is committed to main for so long after the first commit to a branch that leads on from main's head, or "
-    "after an overwrite was staged on it: neither could be published any more (write-audit-publish); 0: no such wait",
+    "nothing is committed to main for so long after the first commit to a branch, of the table or of a Nessie catalog, "
+    "that leads on from main's head, or after an overwrite was staged on it: neither could be published any more "
+    "(write-audit-publish); 0: no such wait",
     unit="hours",
     minimum=0,
     maximum=24 * 366,

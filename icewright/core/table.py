@@ -370,6 +370,7 @@ class TableFacts:
     queries: float | None = None  # a day, as engines reported; None: nobody knows
     outside: tuple[str, ...] = ()  # folders outside the location and write paths in which live files lie
     sharing: tuple[TableRef, ...] = ()  # other tables whose location is this table's, lies in it or holds it
+    unmerged: tuple[tuple[datetime, str], ...] = ()  # when other branches of the catalog went on from here, and which
     branches: Mapping[str, TableFacts] = field(default_factory=dict)  # those that compaction is asked to rewrite
 
     @property

@@ -187,7 +187,7 @@ def verdict(
         return Blocked(f"evaluation failed: {type(error).__name__}: {error}")
     if not isinstance(verdict, Due):
         return verdict
-    verdict = after_publication(verdict, metadata, knobs, now)
+    verdict = after_publication(verdict, facts, knobs, now)
     recent = last.recent if last is not None else ()
     predicted = calibrated(verdict, learned(verdict, recent, pool.get(operation, Experience())))
     return predicted if manual else _worth(predicted, knobs, now)

@@ -24,7 +24,7 @@ from icewright.core.errors import (
     TableNotFound,
 )
 from icewright.core.layering import Policy
-from icewright.core.policy import EVALUATE_TIMEOUT
+from icewright.core.policy import EVALUATE_TIMEOUT, PUBLISH_HOURS
 from icewright.core.rewriting import PRIOR_READS
 from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, evaluate, thresholds
@@ -38,6 +38,7 @@ from icewright.flow.breakers import (
     record_wait,
 )
 from icewright.flow.runtime import Runtime
+from icewright.ports import Merging
 from icewright.ports.memory import ROOM
 from icewright.ports.rows import unseen_snapshots
 from icewright.ports.work import WAITS_AFTER, SupervisedWork, WorkState, catalog_context, progress
@@ -71,7 +72,9 @@ def measure(
         facts = runtime.files.facts(metadata, sizes)
     chosen = chosen_branches(metadata, knobs)
     branches = {name: runtime.files.facts(on_branch(metadata, name), sizes) for name in chosen}
-    return replace(facts, branches=branches), knobs
+    catalog, wait = runtime.catalog(metadata.ref), timedelta(hours=knobs[PUBLISH_HOURS])
+    unmerged = catalog.unmerged(metadata, runtime.clock.now() - wait) if wait and isinstance(catalog, Merging) else ()
+    return replace(facts, branches=branches, unmerged=tuple(unmerged)), knobs
 
 
 def evaluate_table(runtime: Runtime, ref: TableRef, now: datetime) -> Evaluation:

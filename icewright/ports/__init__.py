@@ -63,5 +63,5 @@ from icewright.ports.rows import (
 )
 from icewright.ports.store import Store
 from icewright.ports.tables import Registrations, SnapshotPins, TableState
-from icewright.ports.vacuum import Branched, Head, LiveTable, Survey, Vacuum, VacuumOf
+from icewright.ports.vacuum import Branched, Head, LiveTable, Merging, Survey, Vacuum, VacuumOf
 from icewright.ports.views import PolicyRules, Views

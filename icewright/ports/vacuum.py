@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from icewright.core.paths import directory_key
 from icewright.core.runs import Outcome
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.vacuum import Commit, Content, CutoffPolicy, GcConfig, Key, Reference
 from icewright.ports.lake import Catalog, RemoveSnapshots
+
+
+@runtime_checkable
+class Merging(Protocol):
+    """A catalog whose branches are merged into one another, and conflict where both have changed a table."""
+
+    def unmerged(self, base: TableMetadata, since: datetime) -> Sequence[tuple[datetime, str]]:
+        """Return which other branches changed the table from what `base` is, for the first time after `since`.
+
+        Each has the time of that change before it. Raises as `Branched`.
+        """
 
 
 class Branched(Catalog, Protocol):

@@ -151,11 +151,22 @@ def test_main_stays_where_it_is_until_what_leads_on_from_it_is_published(
     for operation in (Operation.COMPACT, Operation.REWRITE_DELETES, Operation.REWRITE_MANIFESTS):
         by_itself, asked = (verdict(operation, found, settings, {}, NOW, manual=manual) for manual in (False, True))
         assert isinstance(asked, Due)
-        assert ("could not be published after a commit to main" in " ".join(asked.work.notes)) is bool(waits)
+        assert ("could not be published after another commit" in " ".join(asked.work.notes)) is bool(waits)
         assert isinstance(by_itself, NotDue if waits else Due), by_itself
         if isinstance(by_itself, NotDue):
-            assert by_itself.reason.startswith(f"{waits} leads on from main's head")
+            assert by_itself.reason.startswith(f"{waits} leads on from the head")
             assert by_itself.revisit == newer[0].timestamp + timedelta(hours=24)
+
+
+@pytest.mark.parametrize(("age", "waits"), [(23, True), (24, False)])
+def test_a_branch_of_the_catalog_is_merged_first(age: float, waits: bool) -> None:
+    """Nessie merges no branch of a table that any commit has changed meanwhile; checks commit nothing."""
+    unmerged = ((NOW - timedelta(hours=age), "branch etl of the catalog"),)
+    found = facts(SMALL, unmerged=unmerged, manifests_of=[manifests(200)])
+    settings = knobs({"recovery_points.daily": 1, "compute_statistics.enabled": True, "check.enabled": True})
+    operations = Operation.COMPACT, Operation.RECOVERY_POINTS, Operation.COMPUTE_STATISTICS, Operation.CHECK
+    verdicts = [verdict(operation, found, settings, {}, NOW) for operation in operations]
+    assert [isinstance(each, Due) for each in verdicts] == [not waits, not waits, not waits, True], verdicts
 
 
 @pytest.mark.cases(143)

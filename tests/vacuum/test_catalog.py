@@ -6,10 +6,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+import requests
 
 from icewright.adapters.catalogs.nessie import NessieCatalog
 from icewright.adapters.catalogs.nessie_client import NessieClient, NessieNotFound
@@ -189,3 +191,37 @@ def test_what_the_server_denies_is_told_from_what_is_not_there(code: int, error:
         server.shutdown()
         thread.join()
     assert "hush" not in f"{caught.value} {client}"
+
+
+def test_a_branch_is_merged_before_main_gets_a_commit(workspace: NessieWorkspace) -> None:
+    """Nessie refuses to merge a table that both have changed: maintenance waits, as long as a setting says."""
+    table, main = workspace.native_table("t"), TableRef("lake", (workspace.space,), "t")
+    for number in range(3):
+        workspace.native_append(table, number)
+    workspace.branch("stale")
+    workspace.native_append(table, 3)
+    workspace.branch("etl")
+    workspace.rest_append("t", 4, "stale")
+    for number in (5, 6):
+        workspace.native_append(table, number, "etl")
+    workspace.clock.time = now = workspace.now()
+    first = workspace.times("etl")[1]
+
+    def merged() -> bool:
+        source, target = (workspace.client.reference(name) for name in ("etl", "main"))
+        body = {"fromRefName": "etl", "fromHash": source.hash, "isDryRun": True}
+        path = f"{workspace.server.api}/trees/main@{target.hash}/history/merge"
+        return requests.post(path, json=body, timeout=30).ok
+
+    for hours in (24, 0):
+        said = f"policy: [{{set: {{rewrite_manifests.min_manifests: 2, execute.publish_hours: {hours}}}}}]\n"
+        with workspace.opened(extra=said) as app:
+            catalog = app.runtime.catalogs["lake"]
+            assert isinstance(catalog, NessieCatalog)
+            base = catalog.load(main)
+            assert catalog.unmerged(base, now - timedelta(hours=1)) == [(first, "branch etl of the catalog")]
+            assert catalog.unmerged(base, first + timedelta(microseconds=1)) == []
+            detect(app.runtime, ["lake"])
+            (done,) = execute(app.runtime, Request(main, (Operation.REWRITE_MANIFESTS,))).outcomes
+            assert done.state is (OperationState.SKIPPED if hours else OperationState.COMMITTED), done
+            assert merged() is bool(hours)

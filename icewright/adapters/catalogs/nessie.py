@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, assert_never
 
 from icewright.adapters.catalogs.metadata_files import MetadataFileCatalog
@@ -156,6 +157,35 @@ class NessieCatalog(MetadataFileCatalog):
     def references(self) -> Sequence[Reference]:
         """Return every branch and tag of the repository."""
         return self._client.references()
+
+    def unmerged(self, base: TableMetadata, since: datetime) -> Sequence[tuple[datetime, str]]:
+        """Return which other branches changed the table from what `base` is, for the first time after `since`."""
+        key, found = (*base.ref.namespace, base.ref.name), list[tuple[datetime, str]]()
+        for reference in self.references():
+            if reference.is_branch and reference.name != self.branch:
+                content = self.tables(reference).get(key)
+                differs = content is not None and content.metadata_location != base.metadata_location
+                if differs and (first := self._first_change(reference, key, base.metadata_location, since)):
+                    found.append((first, f"branch {reference.name} of the catalog"))
+        return found
+
+    def _first_change(self, reference: Reference, key: Key, location: str, since: datetime) -> datetime | None:
+        """Return when the reference changed the table from the metadata file at `location`.
+
+        None when it was before `since`, or when it changed the table from another version.
+        """
+        first: Commit | None = None
+        for commit in self.log(reference):
+            if commit.time < since:
+                break
+            for change in (change for change in commit.changes if change.key == key):
+                if first is not None and change.content is not None and change.content.metadata_location == location:
+                    return first.time
+                first = commit
+        if first is None or first.parent is None:
+            return None
+        before, _ = self._client.contents(f"@{first.parent}", [key])
+        return first.time if [content.metadata_location for content in before] == [location] else None
 
     def tables(self, reference: Reference, keys: Iterable[Key] | None = None) -> Mapping[Key, Content]:
         """Return the tables at a reference's hash."""
