@@ -7,7 +7,7 @@ One version of the rule has them all, so that no crash parts a layout from its r
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -80,24 +80,16 @@ def apply_layout(
     knobs = policy.knobs_for(ref, metadata)
     if not knobs[LAYOUT_APPLY]:
         raise Refused(f"{ref}: no layout is applied, as {LAYOUT_APPLY.name} is false: set it in a policy of the table")
-    if runs_per_day is None:
-        item = runtime.store.views.table_item(ref)
-        runs_per_day = item.queries_per_day / max(1, len(filters)) if item is not None else 0.0
     parts = _LayoutKnobs.of(ref, knobs, versions)
     report = runtime.engine.try_layouts(ref, filters, parts.sizes(policy, tried=not parts.others_set_target))
-    applied = _applied(runtime, metadata, versions, parts)
-    tried = [parts.of_layout(version.settings) for version in versions if version.author.endswith(_BY)]
-    chosen = _chosen(metadata, knobs, parts.ours, f"{'.'.join(ref.parts)} (store)" if applied is not None else "")
-    rule = LayoutRule(runs_per_day, knobs[LAYOUT_PAYS], timedelta(days=knobs[LAYOUT_WATCH]))
     now = runtime.clock.now()
-
-    def decide(report: LayoutReport) -> LayoutDecision:
-        return rule.decide(report, applied, tried, chosen, now)
-
+    runs = _runs_per_day(runtime, ref, filters) if runs_per_day is None else runs_per_day
+    decide = _decider(runtime, metadata, parts, versions, runs, now)
     decision = decide(report)
     if decision.verdict is LayoutVerdict.APPLY and knobs[LAYOUT_MEASURE]:
         parse_settings(str(ref), report.settings, policy.guardrails)  # before a measurement that would be useless
-        if (waits := _before_measuring(runtime, ref, decision, now, rule.watch, dry_run=dry_run)) is not None:
+        pause = timedelta(days=knobs[LAYOUT_WATCH])
+        if (waits := _before_measuring(runtime, ref, decision, now, pause, dry_run=dry_run)) is not None:
             return report, waits
         report = measure_layouts(runtime, report, filters)
         decision = decide(report)
@@ -116,6 +108,30 @@ def apply_layout(
         )
     runtime.record_event(LAYOUT_CHANGED, ref, {"summary": decision.reason, **parts.of_layout(settings)})
     return report, decision
+
+
+def _runs_per_day(runtime: Runtime, ref: TableRef, filters: Sequence[str]) -> float:
+    """Return how often a day all filters run, by the queries that were pushed."""
+    item = runtime.store.views.table_item(ref)
+    return item.queries_per_day / max(1, len(filters)) if item is not None else 0.0
+
+
+def _decider(
+    runtime: Runtime,
+    metadata: TableMetadata,
+    parts: _LayoutKnobs,
+    versions: Sequence[RuleVersion],
+    runs_per_day: float,
+    now: datetime,
+) -> Callable[[LayoutReport], LayoutDecision]:
+    """Return what decides on reports: by the layout that is applied, those that were tried, and what a person chose."""
+    knobs = parts.knobs
+    applied = _applied(runtime, metadata, versions, parts)
+    tried = [parts.of_layout(version.settings) for version in versions if version.author.endswith(_BY)]
+    own_rule = f"{'.'.join(metadata.ref.parts)} (store)" if applied is not None else ""
+    chosen = _chosen(metadata, knobs, parts.ours, own_rule)
+    rule = LayoutRule(runs_per_day, knobs[LAYOUT_PAYS], timedelta(days=knobs[LAYOUT_WATCH]))
+    return lambda report: rule.decide(report, applied, tried, chosen, now)
 
 
 def predict_layouts(runtime: Runtime, ref: TableRef, filters: Sequence[str]) -> LayoutReport:

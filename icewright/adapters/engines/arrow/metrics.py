@@ -145,38 +145,28 @@ def entry_metrics(
     """
     by_path = {leaf.stored_path: leaf for leaf in leaves_}
     ids = dict(column_paths(fields))
-    sizes: dict[int, int] = {}
-    values: dict[int, int] = {}
-    nulls: dict[int, int] = {}
-    lower: dict[int, bytes] = {}
-    upper: dict[int, bytes] = {}
-    for index in range(footer.num_columns):
-        path = footer.schema.column(index).path
-        leaf = by_path.get(path)
-        if leaf is not None and leaf.mode == "none":
-            continue
-        chunks = [footer.row_group(number).column(index) for number in range(footer.num_row_groups)]
-        sizes[ids[path]] = sum(chunk.total_compressed_size for chunk in chunks)
-        if leaf is None:
-            continue
-        values[leaf.id] = sum(chunk.num_values for chunk in chunks)
-        if all(chunk.statistics is not None and chunk.statistics.has_null_count for chunk in chunks):
-            nulls[leaf.id] = sum(chunk.statistics.null_count for chunk in chunks)
-        low, high = _bounds(leaf, chunks, long_bounds.get(leaf.id)) if leaf.has_bounds else (None, None)
-        if low is not None:
-            lower[leaf.id] = low
-        if high is not None:
-            upper[leaf.id] = high
-    nan_counts = {leaf.id: nans.get(leaf.id, 0) for leaf in leaves_ if leaf.kind in ("float", "double")}
-    nan_counts = {number: count for number, count in nan_counts.items() if number in values}
+    stored = {path: chunks for path, chunks in _chunks(footer) if path not in by_path or by_path[path].mode != "none"}
+    measured = [(by_path[path], chunks) for path, chunks in stored.items() if path in by_path]
+    bounds = {leaf.id: _bounds(leaf, chunks, long_bounds.get(leaf.id)) for leaf, chunks in measured if leaf.has_bounds}
     return {
-        "column-sizes": sizes,
-        "value-counts": values,
-        "null-value-counts": nulls,
-        "nan-value-counts": nan_counts,
-        "lower-bounds": lower,
-        "upper-bounds": upper,
+        "column-sizes": {ids[path]: sum(c.total_compressed_size for c in chunks) for path, chunks in stored.items()},
+        "value-counts": {leaf.id: sum(chunk.num_values for chunk in chunks) for leaf, chunks in measured},
+        "null-value-counts": {
+            leaf.id: sum(chunk.statistics.null_count for chunk in chunks)
+            for leaf, chunks in measured
+            if all(chunk.statistics is not None and chunk.statistics.has_null_count for chunk in chunks)
+        },
+        "nan-value-counts": {leaf.id: nans.get(leaf.id, 0) for leaf, _ in measured if leaf.kind in ("float", "double")},
+        "lower-bounds": {number: low for number, (low, _) in bounds.items() if low is not None},
+        "upper-bounds": {number: high for number, (_, high) in bounds.items() if high is not None},
     }
+
+
+def _chunks(footer: pq.FileMetaData) -> Iterator[tuple[str, Sequence[pq.ColumnChunkMetaData]]]:
+    """Yield each stored column with its chunks, one of each row group."""
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    for index in range(footer.num_columns):
+        yield footer.schema.column(index).path, [group.column(index) for group in groups]
 
 
 def _bounds(

@@ -48,6 +48,15 @@ _NO_DISK = ""  # of folders in object stores
 _UNREADABLE = (MetadataUnreadable, TableNotFound, UnsupportedTable, AccessDenied, StorageUnavailable, Refused)
 
 
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """The tables that catalogs name now."""
+
+    pointers: Mapping[Pointer, str]  # each with the catalog that shows it
+    live: Mapping[tuple[TableRef, str], Pointer]  # of registered tables, without this one
+    problems: Mapping[Pointer, str]  # why some cannot be read
+
+
 @dataclass
 class TableRegistry:
     """The tables of all configured catalogs, of what their servers show beside them, and former ones."""
@@ -71,6 +80,9 @@ class TableRegistry:
         """Return a folder as a place, without the links that lead to it."""
         canonical = self._canonical.get(folder)
         return spelling.place(self.files.canonical(folder) if canonical is None else canonical)
+
+    def _places(self, folders: Iterable[str], spelling: Spelling) -> tuple[Place, ...]:
+        return tuple(dict.fromkeys(self.place(folder, spelling) for folder in folders))
 
     def recorded(self, table_uuid: str) -> RecordedTables:
         """Return what the store records, by one transaction."""
@@ -105,23 +117,21 @@ class TableRegistry:
         live = {
             others_keys[p.ref, p.metadata_location]: p for p in pointers if (p.ref, p.metadata_location) in others_keys
         }
-        surroundings = self._surroundings(metadata, spelling, registered, live, pointers, problems, recorded.adopted)
+        named = _Named(pointers, live, problems)
+        surroundings = self._surroundings(metadata, spelling, registered, named, recorded.adopted)
         return replace(surroundings, others=(*surroundings.others, *self._unread(datasets, unclear, spelling)))
 
     def _unread(
         self, datasets: Sequence[Dataset], unclear: Sequence[Registration], spelling: Spelling
     ) -> Iterator[OtherTable]:
         """Yield tables of other formats, and those of which their catalog does not tell whether they are gone."""
-
-        def places(one: Registration) -> tuple[Place, ...]:
-            return tuple(self.place(folder, spelling) for folder in one.places)
-
         for dataset in datasets:
             shown = Registration(dataset.ref, "", "", dataset.locations)
-            yield OtherTable(shown, dataset.ref.catalog, Pointer(dataset.ref, ""), places(shown), ())
+            places = self._places(shown.places, spelling)
+            yield OtherTable(shown, dataset.ref.catalog, Pointer(dataset.ref, ""), places, ())
         why = "which its catalog neither lists nor lets be read"
         for one in unclear:
-            yield OtherTable(one, one.ref.catalog, None, places(one), (), why, unlisted=True)
+            yield OtherTable(one, one.ref.catalog, None, self._places(one.places, spelling), (), why, unlisted=True)
 
     def metadata_of(self, other: OtherTable) -> TableMetadata:
         """Return the newest metadata of another table. Passes on the errors of reading it."""
@@ -306,45 +316,46 @@ class TableRegistry:
         metadata: TableMetadata,
         spelling: Spelling,
         registered: Mapping[tuple[TableRef, str], Registration],
-        live: Mapping[tuple[TableRef, str], Pointer],
-        pointers: Mapping[Pointer, str],
-        problems: Mapping[Pointer, str],
+        named: _Named,
         adopted: frozenset[str],
     ) -> Surroundings:
         self._canonical = self._as_links_lead(metadata, registered)
-
-        def places(folders: Sequence[str]) -> tuple[Place, ...]:
-            return tuple(dict.fromkeys(self.place(folder, spelling) for folder in folders))
-
+        places = partial(self._places, spelling=spelling)
         own_key = (metadata.ref, metadata.table_uuid)
-        listed = {*self.catalogs, *self.aliases, *(pointer.ref.catalog for pointer in pointers)}
-        unread = {pointer.ref for pointer in problems}
+        listed = {*self.catalogs, *self.aliases, *(pointer.ref.catalog for pointer in named.pointers)}
+        unread = {pointer.ref for pointer in named.problems}
         own, others = [registered[own_key]], []
         for identity, one in registered.items():
-            pointer = live.get(identity)
+            pointer = named.live.get(identity)
             if identity == own_key or (pointer is None and one.ref in unread):
                 continue
             unlisted = listed.isdisjoint(one.ref.catalog.split("@"))
             if pointer is None and not unlisted and one.table_uuid and one.table_uuid == metadata.table_uuid:
                 own.append(one)  # the same table under an earlier name
                 continue
-            via = pointers[pointer] if pointer is not None else one.ref.catalog
+            via = named.pointers[pointer] if pointer is not None else one.ref.catalog
             others.append(OtherTable(one, via, pointer, places(one.places), places(one.folders), unlisted=unlisted))
-        for pointer, problem in problems.items():
-            unregistered = Registration(pointer.ref, "", pointer.metadata_location, ())
-            for last in [one for one in registered.values() if one.ref == pointer.ref] or [unregistered]:
-                where = (table_folder(pointer.metadata_location), *last.places)
-                one = replace(last, metadata_location=pointer.metadata_location, places=where)
-                others.append(OtherTable(one, pointers[pointer], pointer, places(where), places(one.folders), problem))
         return Surroundings(
             places([place for one in own for place in one.places]),
             tuple(places(one.first_places) for one in own),
-            tuple(others),
+            (*others, *self._unreadable(registered, named, spelling)),
             spelling,
             adopted,
             tuple(one.metadata_location for one in own[1:]),
             tuple(dict.fromkeys(folder for one in own for folder in one.metadata_folders)),
         )
+
+    def _unreadable(
+        self, registered: Mapping[tuple[TableRef, str], Registration], named: _Named, spelling: Spelling
+    ) -> Iterator[OtherTable]:
+        """Yield the tables that cannot be read, by all registrations of their names and where their metadata lies."""
+        for pointer, problem in named.problems.items():
+            unregistered = Registration(pointer.ref, "", pointer.metadata_location, ())
+            for last in [one for one in registered.values() if one.ref == pointer.ref] or [unregistered]:
+                where = (table_folder(pointer.metadata_location), *last.places)
+                one = replace(last, metadata_location=pointer.metadata_location, places=where)
+                places, folders = self._places(where, spelling), self._places(one.folders, spelling)
+                yield OtherTable(one, named.pointers[pointer], pointer, places, folders, problem)
 
 
 def _merged(
