@@ -22,7 +22,7 @@ from tests.nightly import NIGHTLY
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
-HISTORIES = 5_000 if LONG else 25 if NIGHTLY else 9  # two or three seconds each
+HISTORIES = 5_000 if LONG else 60 if NIGHTLY else 9  # two or three seconds each
 BATCH = 9  # after its tenth example Hypothesis turns to variations of earlier ones
 BATCHES = [min(BATCH, HISTORIES - start) for start in range(0, HISTORIES, BATCH)]
 WEIGHTS = {"append": 4, "evolve": 4, "equality": 3, "vectors": 2, "delete": 1, "update": 1, "copy": 1}
