@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -65,12 +66,11 @@ def plan_expiry(
             return plan
     removed = tuple(r.name for r in metadata.refs if _outlived(r, metadata, now, max_ref_age, writers))
     refs = sorted((r for r in metadata.refs if r.name not in removed), key=lambda r: r.name != MAIN)
-    retained = _Retained()
+    retained, reachable = _Retained(), {ref.snapshot_id for ref in refs}
     if metadata.current_snapshot_id is not None:
         retained.keep(metadata.current_snapshot_id, "current snapshot")
     for ref in refs:
         retained.keep(ref.snapshot_id, f"head of {ref.kind} {ref.name}")
-    reachable = {ref.snapshot_id for ref in refs}
     lineages = [(r, list(ancestors(metadata, r.snapshot_id))) for r in refs if r.kind is RefKind.BRANCH]
     for ref, lineage in lineages:
         reachable.update(s.snapshot_id for s in lineage)
@@ -79,23 +79,15 @@ def plan_expiry(
             retained.keep_writer_states(lineage, writers, now)
     for _, lineage in lineages if retained.converted else ():
         retained.keep_unconverted(lineage)
-    young = "not published yet, younger than the retention"
-    staged = {one: f"staged as {wap_id}, {young}" for one, wap_id in staged_ids(metadata).items()}
-    for snapshot in metadata.snapshots:
-        if snapshot.snapshot_id not in reachable and snapshot.timestamp >= older_than:
-            until = just_after(snapshot.timestamp, now - older_than)
-            retained.keep(snapshot.snapshot_id, staged.get(snapshot.snapshot_id, _YOUNG), until)
+    unpublished = retained.keep_young(metadata, reachable, now, older_than)
     for hold in holds:
-        for snapshot_id in held_snapshots(metadata, [hold], now):
-            behind = "" if snapshot_id == hold.snapshot_id else ", which is behind it"
-            retained.keep(snapshot_id, f"{hold.by}{behind}", hold.until)
-    reasons, waiting = retained.reasons, set(staged.values())
-    expired = tuple(s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in reasons)
+        retained.keep_held(metadata, hold, now)
+    expired = tuple(s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in retained.reasons)
     staying = tuple(
-        RetainedSnapshot(s.snapshot_id, reasons[s.snapshot_id])
+        RetainedSnapshot(s.snapshot_id, reason)
         for s in metadata.snapshots
-        if (s.timestamp < older_than or waiting) and s.snapshot_id in reasons
-        if s.timestamp < older_than or reasons[s.snapshot_id] in waiting
+        if (reason := retained.reasons.get(s.snapshot_id)) is not None
+        if s.timestamp < older_than or reason in unpublished
     )
     lost_writers = _lost_writers(metadata, expired, writers) if writers is not None else ()
     next_expiry = min(retained.expiries, default=None)
@@ -174,6 +166,24 @@ class _Retained:
             writer = self.converted[lineage[last].snapshot_id]
             for snapshot in lineage[: last + 1]:
                 self.reasons.setdefault(snapshot.snapshot_id, f"{writer}, which goes on from there")
+
+    def keep_young(
+        self, metadata: TableMetadata, reachable: AbstractSet[int], now: datetime, older_than: datetime
+    ) -> AbstractSet[str]:
+        """Retain young snapshots to which no ref leads; return the reasons of those that may still be published."""
+        young = "not published yet, younger than the retention"
+        staged = {one: f"staged as {wap_id}, {young}" for one, wap_id in staged_ids(metadata).items()}
+        for snapshot in metadata.snapshots:
+            if snapshot.snapshot_id not in reachable and snapshot.timestamp >= older_than:
+                until = just_after(snapshot.timestamp, now - older_than)
+                self.keep(snapshot.snapshot_id, staged.get(snapshot.snapshot_id, _YOUNG), until)
+        return set(staged.values())
+
+    def keep_held(self, metadata: TableMetadata, hold: SnapshotHold, now: datetime) -> None:
+        """Retain a held snapshot and its descendants."""
+        for snapshot_id in held_snapshots(metadata, [hold], now):
+            behind = "" if snapshot_id == hold.snapshot_id else ", which is behind it"
+            self.keep(snapshot_id, f"{hold.by}{behind}", hold.until)
 
 
 def writer_state_rule(knobs: Knobs) -> WriterStateRule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from icewright.core.cost import OPEN_COST_MB, conversion_gb_hours, spark_cost
@@ -19,16 +20,42 @@ from icewright.core.words import count
 _FEWEST_TO_MERGE = 2
 
 
-def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:  # noqa: ARG001
-    """Return Due when a partition has many delete files of one kind, or position deletes that apply to nothing.
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A step for delete files of one kind: how many files go, what that costs in GB-hours, and why it is due."""
 
-    As many as would make compaction due are merged though the policy asks for more, as that costs less.
-    Partitions with half as many position deletes are taken along: a call of their own soon after costs more than that.
-    """
+    step: Step
+    removed: int
+    cost: float
+    why: str
+
+
+def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Verdict:  # noqa: ARG001
+    """Return Due when a partition has many delete files of one kind, or position deletes that apply to nothing."""
     if facts.metadata.current_snapshot is None:
         return NotDue("no current snapshot")
     if last is not None and last.leaves_nothing(facts.metadata, knobs):
         return NotDue("the last run left the table as it is")
+    many = [p for p in facts.partitions if _equality_deletes(p) >= knobs[MIN_EQUALITY_DELETES]]
+    converted = [p for p in many if not p.other_formats]
+    notes = () if len(converted) == len(many) else (_left_out(len(many) - len(converted)),)
+    merge, conversion = _merge(facts, knobs), _conversion(facts, knobs, converted) if converted else None
+    parts = [part for part in (merge, conversion) if part is not None]
+    if not parts:
+        files, least = sum(p.position_delete_files for p in facts.partitions), knobs[MIN_DELETE_FILES]
+        return NotDue("; ".join((f"{files} position delete files, no partition has {least} to merge", *notes)))
+    work = Work(Operation.REWRITE_DELETES, tuple(part.step for part in parts), notes)
+    removed, cost = sum(part.removed for part in parts), sum(part.cost for part in parts)
+    why = "; ".join((*(part.why for part in parts), *notes))
+    return Due(work, OPEN_COST_MB * removed, cost, why, files=removed, per_file=OPEN_COST_MB)
+
+
+def _merge(facts: TableFacts, knobs: Knobs) -> _Part | None:
+    """Return the merge of position deletes, or None where no partition has enough of them.
+
+    As many as would make compaction due are merged though the policy asks for more, as that costs less.
+    Partitions with half as many position deletes are taken along: a call of their own soon after costs more than that.
+    """
     least, also_dangling, compacts = knobs[MIN_DELETE_FILES], knobs[DANGLING], knobs[ENABLED[Operation.COMPACT]]
     with_deletes = [p for p in facts.partitions if p.position_delete_files or p.dangling_position_deletes]
 
@@ -41,38 +68,32 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
             or (compacts and deletes_are_merged_instead(p, knobs))
         ]
 
-    merged = having(min(least, max(_FEWEST_TO_MERGE, least / 2))) if having(least) else ()
-    many = [p for p in facts.partitions if _equality_deletes(p) >= knobs[MIN_EQUALITY_DELETES]]
-    converted = [p for p in many if not p.other_formats]
-    notes = () if len(converted) == len(many) else (_left_out(len(many) - len(converted)),)
-    if not merged and not converted:
-        files = sum(p.position_delete_files for p in with_deletes)
-        return NotDue("; ".join((f"{files} position delete files, no partition has {least} to merge", *notes)))
-    steps: list[Step] = []
-    why: list[str] = []
-    removed, cost = 0, 0.0
-    if merged:
-        where = None if len(merged) == len(with_deletes) else partitions_predicate(facts.metadata, merged)
-        files = sum(p.position_delete_files + p.dangling_position_deletes for p in merged)
-        dangling = sum(p.dangling_position_deletes for p in merged)
-        keys = tuple(p.key for p in (merged if where is not None else with_deletes))
-        steps.append(RewritePositionDeletes(where, {"rewrite-all": "true"}, keys, files))
-        removed += sum(p.mergeable_deletes for p in merged) + dangling
-        cost += spark_cost(files * 64 * 1024)
-        why.append(
-            f"{files} position delete files in {count(len(merged), 'partition')}, {dangling} of them apply to nothing"
-        )
-    if converted:
-        # one of an unpartitioned spec is counted in each partition
-        files = min(sum(map(_equality_deletes, converted)), facts.delete_files)
-        keys = tuple(p.key for p in converted)
-        steps.append(ConvertEqualityDeletes(keys, files, knobs[TASK_MEMORY] * MEGABYTE))
-        removed += files
-        cost += conversion_gb_hours(files, sum(p.data_files for p in converted))
-        kind = "deletion vectors" if facts.metadata.format_version >= FORMAT_V3 else "position deletes"
-        why.append(f"{files} equality delete files in {count(len(converted), 'partition')}, which become {kind}")
-    work = Work(Operation.REWRITE_DELETES, tuple(steps), notes)
-    return Due(work, OPEN_COST_MB * removed, cost, "; ".join((*why, *notes)), files=removed, per_file=OPEN_COST_MB)
+    if not having(least):
+        return None
+    merged = having(min(least, max(_FEWEST_TO_MERGE, least / 2)))
+    where = None if len(merged) == len(with_deletes) else partitions_predicate(facts.metadata, merged)
+    files = sum(p.position_delete_files + p.dangling_position_deletes for p in merged)
+    dangling = sum(p.dangling_position_deletes for p in merged)
+    keys = tuple(p.key for p in (merged if where is not None else with_deletes))
+    return _Part(
+        RewritePositionDeletes(where, {"rewrite-all": "true"}, keys, files),
+        sum(p.mergeable_deletes for p in merged) + dangling,
+        spark_cost(files * 64 * 1024),
+        f"{files} position delete files in {count(len(merged), 'partition')}, {dangling} of them apply to nothing",
+    )
+
+
+def _conversion(facts: TableFacts, knobs: Knobs, converted: Sequence[PartitionFacts]) -> _Part:
+    """Return the conversion of the equality deletes of some partitions."""
+    # one of an unpartitioned spec is counted in each partition
+    files = min(sum(map(_equality_deletes, converted)), facts.delete_files)
+    kind = "deletion vectors" if facts.metadata.format_version >= FORMAT_V3 else "position deletes"
+    return _Part(
+        ConvertEqualityDeletes(tuple(p.key for p in converted), files, knobs[TASK_MEMORY] * MEGABYTE),
+        files,
+        conversion_gb_hours(files, sum(p.data_files for p in converted)),
+        f"{files} equality delete files in {count(len(converted), 'partition')}, which become {kind}",
+    )
 
 
 def _equality_deletes(partition: PartitionFacts) -> int:
