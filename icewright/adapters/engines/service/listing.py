@@ -306,13 +306,39 @@ def unreferenced_metadata_beside(
     their time, unless two files have its number: then the table may have been forked there. Raises `Refused` when a
     listing is not whole.
     """
+    written = _metadata_beside(files, metadata, former_folders, scanned, manifests)
+    named_keys = {key(path) for path in (metadata.metadata_location, *metadata.metadata_log)}
+    named_written = [at for path, at in written.items() if key(path) in named_keys and at is not None]
+    oldest_written = min(named_written, default=None)
+    number = _version(metadata.metadata_log[0] if metadata.metadata_log else metadata.metadata_location)
+
+    def newer(one: UnreferencedMetadata) -> bool:
+        version = _version(one.path)
+        later = oldest_written is None or one.modified is None or one.modified >= oldest_written
+        return later or number is None or version is None or version >= number
+
+    numbers = Counter(_version(path) for path in written)
+    unreferenced = [UnreferencedMetadata(path, at) for path, at in written.items() if key(path) not in named_keys]
+    former = [UnreferencedMetadata(path, None) for path in former_versions if key(path) not in named_keys]
+    return [*former, *(one for one in unreferenced if newer(one) or numbers[_version(one.path)] > 1)]
+
+
+def _metadata_beside(
+    files: TableFiles,
+    metadata: TableMetadata,
+    former_folders: Iterable[str],
+    scanned: Iterable[str],
+    manifests: Iterable[str],
+) -> Mapping[str, datetime | None]:
+    """Return when each file was written that is named as metadata files are, in the table's metadata folders.
+
+    See `unreferenced_metadata_beside`. Raises `Refused` when a listing is not whole.
+    """
     named = (metadata.metadata_location, *metadata.metadata_log)
     in_logs = (path.rpartition("/")[0] for path in named if "/" in path)  # a bare name is in no place
     folders = {metadata_folder(metadata.location, metadata.properties), *in_logs}
     known = {_SPELLING.place(folder): folder for folder in folders}
     left = {place: folder for folder in former_folders if (place := _SPELLING.place(folder)) not in known}
-    named_keys = {key(path) for path in named}
-    number = _version(metadata.metadata_log[0] if metadata.metadata_log else metadata.metadata_location)
     written: dict[str, datetime | None] = {}
     unlisted: list[str] = []
     lists = [snapshot.manifest_list for snapshot in metadata.snapshots if snapshot.manifest_list]
@@ -334,18 +360,7 @@ def unreferenced_metadata_beside(
             if place == current_folder:
                 raise
     require_whole(files, metadata, unlisted)
-    named_written = [at for path, at in written.items() if key(path) in named_keys and at is not None]
-    oldest_written = min(named_written, default=None)
-
-    def newer(one: UnreferencedMetadata) -> bool:
-        version = _version(one.path)
-        later = oldest_written is None or one.modified is None or one.modified >= oldest_written
-        return later or number is None or version is None or version >= number
-
-    numbers = Counter(_version(path) for path in written)
-    unreferenced = [UnreferencedMetadata(path, at) for path, at in written.items() if key(path) not in named_keys]
-    former = [UnreferencedMetadata(path, None) for path in former_versions if key(path) not in named_keys]
-    return [*former, *(one for one in unreferenced if newer(one) or numbers[_version(one.path)] > 1)]
+    return written
 
 
 def is_version(files: TableFiles, path: str, table_uuid: str) -> bool:
