@@ -119,12 +119,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
         *("tests/contracts/test_catalog.py", "tests/contracts/test_catalog_faults.py"),
         *("tests/contracts/test_catalog_neighbours.py", "tests/contracts/test_catalog_restore.py", *_COMMITS),
     ),
-    "adapters/metadata/changes.py": (
-        "tests/adapters/test_metadata.py",
-        "tests/contracts/test_catalog_restore.py",
-        "tests/cases/test_undo.py",
-        *_COMMITS,
-    ),
+    "adapters/metadata/changes.py": ("tests/adapters/test_metadata.py", "tests/adapters/test_changes.py"),
 }
 
 

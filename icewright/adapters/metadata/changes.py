@@ -15,7 +15,7 @@ from typing import Any, assert_never
 import msgspec
 
 from icewright.adapters.metadata.document import SNAPSHOT_KEY, Document, Editor, decode
-from icewright.adapters.metadata.parsing import time_of
+from icewright.adapters.metadata.parsing import NO_SNAPSHOT, time_of
 from icewright.core.errors import Refused
 from icewright.core.numbers import number_or
 from icewright.core.table import FORMAT_V3, MAIN, SnapshotRef
@@ -134,10 +134,7 @@ def _merged(present: Sequence[msgspec.Raw], restored: Sequence[Json]) -> list[ms
 
 
 def _restore_refs(new: Editor, change: RestoreSnapshots, present: AbstractSet[int]) -> list[str]:
-    current = new.get("current-snapshot-id", None)
-    implied = {MAIN: {"snapshot-id": current, "type": "branch"}} if current in present else {}
-    refs = new.get("refs", implied)
-    restored, notes = {}, []
+    refs, restored, notes = _refs(new), {}, []
     for name, ref in change.refs.items():
         label = f"{ref.get('type', 'ref')} {name}"
         if name in refs:
@@ -156,7 +153,7 @@ def _restore_history(new: Editor, history: Sequence[Json], present: AbstractSet[
     """Restore entries of the snapshot log up to the first gap: past it time travel would read a wrong snapshot."""
     log = new.get("snapshot-log", [])
     *removed, first_retained = history or ({},)
-    if not removed or (log and log[0] in removed):
+    if log and log[0] in removed:
         return []
     restored: list[Json] = []
     if log and log[0] == first_retained:
@@ -215,6 +212,13 @@ def apply_change(document: Document, location: str, change: Change, now: datetim
     return new.document
 
 
+def _refs(new: Editor) -> dict[str, Json]:
+    """Return the refs, and main where an older writer named none: to readers, a list without it has no main."""
+    current = new.get("current-snapshot-id", NO_SNAPSHOT)
+    main = {} if current == NO_SNAPSHOT else {MAIN: {"snapshot-id": current, "type": "branch"}}
+    return {**main, **new.get("refs", {})}
+
+
 def _update_time(new: Editor, now: datetime) -> int:
     """Return the time of the change in milliseconds, which is never before that of the last one."""
     return max((now - _EPOCH) // timedelta(milliseconds=1), int(new.get("last-updated-ms", 0)))
@@ -224,13 +228,13 @@ def _remove_snapshots(new: Editor, change: RemoveSnapshots) -> None:
     removed = change.snapshot_ids
     if MAIN in change.refs:
         raise Refused("main cannot be removed")
-    refs = {name: ref for name, ref in new.get("refs", {}).items() if name not in change.refs}
+    refs = {name: ref for name, ref in _refs(new).items() if name not in change.refs}
     referenced = {ref["snapshot-id"]: name for name, ref in refs.items()} | {new.get("current-snapshot-id", None): MAIN}
     for snapshot_id in removed & referenced.keys():
         raise Refused(f"snapshot {snapshot_id} is still referenced by {referenced[snapshot_id]}")
     new.set("refs", refs)
     for name in ("snapshots", "statistics", "partition-statistics"):
-        if name in new.document or name == "snapshots":
+        if name in new.document:
             new.set(name, [item for item in new.items(name) if SNAPSHOT_KEY.decode(item).snapshot_id not in removed])
     for name, key, unused in (("partition-specs", "spec-id", change.specs), ("schemas", "schema-id", change.schemas)):
         if unused:
@@ -251,7 +255,7 @@ def _add_snapshot(new: Editor, change: AddSnapshot) -> None:
     new.set("snapshots", [*new.items("snapshots"), snapshot])
     if "sequence-number" in snapshot:
         new.set("last-sequence-number", snapshot["sequence-number"])
-    refs = dict(new.get("refs", {}))
+    refs = _refs(new)
     refs[change.branch] = {"type": "branch", **refs.get(change.branch, {}), "snapshot-id": snapshot["snapshot-id"]}
     new.set("refs", refs)
     if change.branch == MAIN:
@@ -266,7 +270,7 @@ def _set_refs(new: Editor, change: SetRefs, now: datetime) -> bool:
         raise Refused("main cannot be removed")
     current = new.get("current-snapshot-id", None)
     present = {SNAPSHOT_KEY.decode(item).snapshot_id for item in new.items("snapshots")}
-    before = new.get("refs", {MAIN: {"snapshot-id": current, "type": "branch"}} if current in present else {})
+    before = _refs(new)
     refs = {name: ref for name, ref in before.items() if name not in change.removed}
     for ref in change.refs:
         if ref.snapshot_id not in present:
