@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -37,9 +37,11 @@ class Listing:
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the adapter has
         return getattr(self.files, name)
 
-    def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
+    def listing(
+        self, location: str, unnamed: Callable[[str], None] = ignore, known: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
         """The real files below the location, then the made-up ones, which lie in the table's data folder."""
-        yield from self.files.listing(location, unnamed)
+        yield from self.files.listing(location, unnamed, known)
         if location.endswith("/metadata"):
             return
         now = datetime.now(UTC)

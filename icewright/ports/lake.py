@@ -321,8 +321,12 @@ class Storage(Protocol):
     def tidy(self, paths: Sequence[str], stop: str) -> None:
         """Remove folders that the deletion of `paths` left empty, below `stop`; nothing to do on object stores."""
 
-    def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
+    def listing(
+        self, location: str, unnamed: Callable[[str], None] = ignore, known: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
         """Return all files below a location: `path` (string), `bytes` (int64), `modified` (timestamp, null = unknown).
+
+        In no order, and one may come twice. Some `known` paths let an object store list what lies between them at once.
 
         Entries that are no files or cannot be addressed by name are left out and passed to `unnamed` as printable text:
         directory markers and keys with an empty part, a part `.` or `..` or a control character in object stores, names

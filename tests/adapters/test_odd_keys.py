@@ -6,11 +6,12 @@ import os
 import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, cast
 from unittest.mock import Mock
 
 import boto3
@@ -21,7 +22,7 @@ from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.files import object_listing
 from icewright.adapters.files.inventory import read_inventory
 from icewright.adapters.files.local import LocalStorage
-from icewright.adapters.files.objects import open_bucket
+from icewright.adapters.files.objects import ObjectStorage, open_bucket
 from icewright.adapters.files.storage import UNNAMEABLE, displayed
 from icewright.core.errors import AccessDenied, StorageUnavailable
 from icewright.core.runs import FileAction
@@ -72,10 +73,10 @@ def put(client: Any, *keys: str, content: bytes = b"x") -> None:
         client.put_object(Bucket="lake", Key=key, Body=b"" if key.endswith("/") else content)
 
 
-def listed(storage: Storage, location: str = "s3://lake/t") -> tuple[list[str], list[str]]:
+def listed(storage: Storage, location: str = "s3://lake/t", known: Sequence[str] = ()) -> tuple[list[str], list[str]]:
     """The listing's keys, and what was told."""
     told: list[str] = []
-    rows = [row for batch in storage.listing(location, told.append) for row in batch.to_pylist()]
+    rows = [row for batch in storage.listing(location, told.append, known) for row in batch.to_pylist()]
     assert {row["bytes"] for row in rows} <= {0, 1}
     return [row["path"].removeprefix("s3://lake/") for row in rows], told
 
@@ -140,15 +141,21 @@ def test_past_a_marker(storage: Storage, client: Any) -> None:
 @external
 @pytest.mark.cases(108)
 def test_any_keys(storage: Storage, client: Any) -> None:
-    """Whatever lies in a bucket: what can be named is listed once, the rest is told once; at its root too."""
+    """Whatever lies in a bucket: what can be named is listed once, the rest is told once; at its root too.
+
+    Whatever is known of it: each range of keys between known ones is a listing then.
+    """
     made = random.Random(108)
     keys = {"".join(made.choices("ab/./\t-é", k=made.randint(1, 6))) for _ in range(80)} | {"/t/x", "//"}
     keys |= {f"t/{key}" for key in sorted(keys)[::2]}
     put(client, *sorted(keys))
     odd = {key for key in keys if re.search(UNNAMEABLE, key)}
+    storage = replace(cast("ObjectStorage", storage), lists_in_order=True)
     for location, own in (("s3://lake", keys), ("s3://lake/t", {key for key in keys if key.startswith("t/")})):
-        names, told = listed(storage, location)
-        assert (sorted(names), sorted(told)) == (sorted(own - odd), as_told([*own & odd]))
+        for number in (0, 1, 7, len(keys)):
+            known = [f"s3a://lake/{key}" for key in [*made.sample(sorted(keys), number), *["t/none", "x"][:number]]]
+            names, told = listed(storage, location, known)
+            assert (sorted(names), sorted(told)) == (sorted(own - odd), as_told([*own & odd]))
 
 
 @external
@@ -285,6 +292,17 @@ def test_where_nothing_leads_past_an_odd_key(
     storage = opened(port)
     with pytest.raises(StorageUnavailable, match=why):
         list(storage.listing(f"{'s3' if opened is s3_at else 'gs'}://lake/t"))
+
+
+@pytest.mark.cases(108)
+@pytest.mark.parametrize("keys", [[["t/a", "t/b"], ["t/c", "t/d"]], [["t/a", "t/c"], ["t/b", "t/d"]]])
+def test_ranges_of_a_store_that_has_no_order(pages: tuple[int, list[list[str]]], keys: list[list[str]]) -> None:
+    """Or that begins with its first key whatever is asked for: all of its keys are listed, some of them twice."""
+    port, given = pages
+    given[:] = keys
+    storage = replace(cast("ObjectStorage", s3_at(port)), lists_in_order=True)
+    names, _ = listed(storage, known=["s3://lake/t/a", "s3://lake/t/b"])
+    assert {*names} == {"t/a", "t/b", "t/c", "t/d"}
 
 
 @pytest.mark.cases(101)

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from icewright.adapters.engines.service import remove_orphans
 from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService, kind_of
 from icewright.adapters.files.storage import listed
@@ -39,6 +40,7 @@ class Shelf(Storage):
     times: dict[str, datetime] = field(default_factory=dict)
     strange: list[str] = field(default_factory=list)  # keys that no file of a table has
     opened: list[str] = field(default_factory=list)  # folders that were listed
+    known: list[str] = field(default_factory=list)  # what the listing of a folder was told of
     during: Callable[[], None] = lambda: None  # what happens while it lists the table's location
 
     def stat(self, paths: Sequence[str], concurrency: int) -> Any:
@@ -46,8 +48,11 @@ class Shelf(Storage):
         found = super().stat(paths, concurrency)
         return {path: FileStat(1, self.times.get(path, OLD)) if stat else None for path, stat in found.items()}
 
-    def listing(self, folder: str, on_invalid_name: Callable[[str], None] = lambda _: None) -> Iterator[pa.RecordBatch]:
+    def listing(
+        self, folder: str, on_invalid_name: Callable[[str], None] = lambda _: None, known: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
         """Yield the files below a folder."""
+        self.known += known
         self.opened.append(folder)
         for name in self.strange if folder == LOCATION else ():
             on_invalid_name(name)
@@ -232,6 +237,20 @@ def test_a_place_that_the_table_leaves_before_the_deletion() -> None:
     notes = scanning.run(check=leave).notes
     assert any("4 planned files kept: they lie outside the table's own location" in note for note in notes)
     assert scanning.files.contents.keys() >= {*ORPHANS}
+
+
+def test_a_large_table_is_listed_in_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between some of the files that it reaches; the orphans are the same."""
+    monkeypatch.setattr(remove_orphans, "_EVERY", 1)
+    monkeypatch.setattr(remove_orphans, "_PART", 2)
+    scanning = Scanning()
+    summary = {"total-data-files": "19999", "total-delete-files": "1"}
+    scanning.own = replace(
+        scanning.own, snapshots=tuple(replace(one, summary=summary) for one in scanning.own.snapshots)
+    )
+    scanning.lake.tables[scanning.own.ref] = scanning.own
+    scanning.removes(*ORPHANS, step=replace(STEP, check_totals=False))
+    assert {*scanning.files.known} & {path for one in CONTENT.values() for path in one}
 
 
 def test_lists_that_lack_files() -> None:

@@ -22,6 +22,7 @@ from icewright.adapters.catalogs.translate import (
 from icewright.adapters.files.buckets import Buckets
 from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.object_stores import store_of
+from icewright.adapters.files.objects import open_bucket
 from icewright.adapters.files.storage import Storages
 from icewright.core.errors import Refused, UnsupportedTable
 from icewright.core.table import TableRef
@@ -132,6 +133,20 @@ def test_where_a_bucket_is_asked_for(root: str, properties: dict[str, str], addr
     """Where PyIceberg and Java ask for it too: no request goes to another host, which may have such a bucket."""
     store: Any = store_of(root, properties)
     assert sign(store, "GET", "x", timedelta(minutes=1)).partition("?")[0] == address
+
+
+@pytest.mark.parametrize(
+    ("properties", "in_order"),
+    [
+        (_NO_ENDPOINT, True),
+        ({**S3, "s3.endpoint": "https://s3.eu-1.amazonaws.com"}, True),
+        ({**S3, "s3.endpoint": "https://notamazonaws.com"}, False),
+        (S3, False),
+    ],
+)
+def test_which_stores_list_keys_in_their_order(properties: dict[str, str], *, in_order: bool) -> None:
+    """Amazon's, for sure."""
+    assert open_bucket("s3://lake", properties).lists_in_order == in_order
 
 
 def test_an_arn_is_no_bucket() -> None:

@@ -149,7 +149,12 @@ class LocalStorage:
             with suppress(OSError):  # not empty, or gone already: both are fine
                 os.rmdir(folder)  # noqa: PTH106
 
-    def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
+    def listing(
+        self,
+        location: str,
+        unnamed: Callable[[str], None] = ignore,
+        known: Sequence[str] = (),  # noqa: ARG002 - a disk of this machine is read from one place at a time
+    ) -> Iterator[pa.RecordBatch]:
         """Yield all files below a location; links have no time, as their target may be younger."""
         prefix = location.rstrip("/") + "/"
         paths: list[str] = []

@@ -7,7 +7,8 @@ obstore gives a directory marker (`data/`) as if it were the object `data`, and 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -26,20 +27,31 @@ from icewright.ports.work import WorkerThreads
 
 T = TypeVar("T")
 PAGE = 1000  # keys that S3 lists, or deletes, at once
+_JOINED = 10  # pages
+_LISTINGS = 16  # at once
 _HEADS = 16  # parallel requests for single objects
 _MOST_REPEATS = 3  # of one key, as stores may list a key again that is written meanwhile
 
 
+class UnorderedKeys(Exception):
+    """A range of keys cannot be listed by itself, as the store does not list keys in their order."""
+
+
 @dataclass
 class ObjectListing:
-    """A listing of a bucket. `prefix` is empty or ends with a slash; `head` stats one object."""
+    """A listing of a bucket. `prefix` is empty or ends with a slash; `head` stats one object.
+
+    It begins after the key `last` and ends with the key `end`; with `in_order` it raises `UnorderedKeys`.
+    """
 
     store: ObjectStore
     root: str
     prefix: str
     head: Callable[[str], FileStat | None]
     unnamed: Callable[[str], None]
-    _last: str = ""  # the last key so far, exactly as it is
+    last: str = ""  # the last key so far, exactly as it is
+    end: str = ""  # blank for none
+    in_order: bool = False
     _ordered: bool = True  # whether the keys came in their order: only then can a listing go on after one of them
     _pages: int = 0
     _anchor: str = ""  # the last key of the page whose number was the last power of two, and how often it came again
@@ -52,12 +64,8 @@ class ObjectListing:
             return
         while True:
             try:
-                offset = self._last or None
-                pages = obstore.list(
-                    self.store, self.prefix or None, offset=offset, chunk_size=10 * PAGE, return_arrow=True
-                )
-                for page in _ahead(iter(pages)):
-                    yield self._files(pa.record_batch(page))
+                for page in self._pages_after(self.last or None):
+                    yield self._files(page)
             except InvalidPathError as error:
                 if not (isinstance(self.store, S3Store) and self._ordered):
                     raise GenericError(
@@ -68,6 +76,25 @@ class ObjectListing:
             if not (yield from self._exact()):
                 return
 
+    def _pages_after(self, offset: str | None) -> Iterator[pa.RecordBatch]:
+        """Yield obstore's pages, some joined, as far as the end."""
+        if not self.end:
+            pages = obstore.list(
+                self.store, self.prefix or None, offset=offset, chunk_size=_JOINED * PAGE, return_arrow=True
+            )
+            yield from (pa.record_batch(page) for page in _ahead(iter(pages)))
+            return
+        chunk = list[pa.RecordBatch]()
+        for page in obstore.list(self.store, self.prefix or None, offset=offset, chunk_size=PAGE, return_arrow=True):
+            chunk.append(pa.record_batch(page))
+            is_last = self._is_past_end(chunk[-1].column("path")[-1].as_py())
+            if is_last or len(chunk) == _JOINED:
+                yield pa.concat_batches(chunk)
+                chunk.clear()
+            if is_last:
+                return
+        yield from [pa.concat_batches(chunk)] if chunk else []
+
     def _has_root_slashes(self) -> bool:
         """Return whether a bucket has keys that begin with a slash, which obstore leaves out of them."""
         return not self.prefix and any(self._keys("/"))
@@ -75,14 +102,17 @@ class ObjectListing:
     def _exact(self) -> Generator[pa.RecordBatch, None, bool]:
         """List by exact keys until a whole page has no odd key; return whether there may be more."""
         met = False
-        for page in self._keys(self.prefix):
+        for whole_page in self._keys(self.prefix):
+            page = [one for one in whole_page if not self._is_past_end(one["Key"])]
             unnameable = {one["Key"] for one in page if re.search(UNNAMEABLE, one["Key"])}
             for key in sorted(unnameable):
                 self._leave_out(key)
             files = [one for one in page if one["Key"] not in unnameable]
             times = [int(one["LastModified"].timestamp()) * 1_000_000 for one in files]
             yield listed([f"{self.root}/{one['Key']}" for one in files], [one["Size"] for one in files], times)
-            self._last = page[-1]["Key"]
+            if len(page) < len(whole_page):
+                return False
+            self.last = page[-1]["Key"]
             if met and not unnameable:
                 return True
             met = met or bool(unnameable)
@@ -95,7 +125,7 @@ class ObjectListing:
         with requires_extra("glue", "listing keys of S3 that are no paths"):
             from icewright.adapters.files.s3_keys import key_pages  # noqa: PLC0415 - boto3 takes long to load
 
-        return key_pages(self.store, prefix, self._last)
+        return key_pages(self.store, prefix, self.last)
 
     def _files(self, page: pa.RecordBatch) -> pa.RecordBatch:
         """Return a page in the columns of `LISTED`, without directory markers."""
@@ -105,16 +135,17 @@ class ObjectListing:
         if markers:
             keys = keys.scatter(markers, [f"{keys[row]}/" for row in markers])
         self._require_end(keys)
-        self._ordered = self._ordered and keys.is_sorted() and self._last < keys[0]
-        self._last = keys[-1]
+        self._ordered = self._ordered and keys.is_sorted() and self.last < keys[0]
+        if self.in_order and not self._ordered:
+            raise UnorderedKeys
+        self.last = keys[-1]
+        for row in markers:
+            if not self._is_past_end(keys[row]):
+                self._leave_out(keys[row])
         paths = pc.binary_join_element_wise(f"{self.root}/", path, "")
         rows = pa.RecordBatch.from_arrays([paths, size, modified.cast(LISTED.field("modified").type)], schema=LISTED)
-        if not markers:
-            return rows
-        for row in markers:
-            self._leave_out(keys[row])
-        marker_rows = set(markers)
-        return rows.filter(pa.array([row not in marker_rows for row in range(rows.num_rows)]))
+        left_out = {*markers, *range(int((keys <= self.end).sum()), len(keys))} if self.end else {*markers}
+        return rows.filter(pa.array([row not in left_out for row in range(rows.num_rows)])) if left_out else rows
 
     def _require_end(self, keys: pl.Series) -> None:
         """Raise `GenericError` when the store lists the same pages again and again."""
@@ -151,8 +182,26 @@ class ObjectListing:
     def _stat_of(self, key: str) -> FileStat | None:
         return self.head(key) if len(key) > len(self.prefix) else None
 
+    def _is_past_end(self, key: str) -> bool:
+        return bool(self.end) and key > self.end
+
     def _leave_out(self, key: str) -> None:
         self.unnamed(displayed(f"{self.root}/{key}"))
+
+
+def interleaved(listings: Iterable[Iterator[T]]) -> Iterator[T]:
+    """Yield the parts of many listings, those of several fetched at once."""
+    waiting, running = [*listings], dict[Future[T | None], Iterator[T]]()
+    with WorkerThreads(_LISTINGS) as pool:
+        while waiting or running:
+            while waiting and len(running) < _LISTINGS:
+                listing = waiting.pop()
+                running[pool.submit(next, listing, None)] = listing
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                listing = running.pop(done)
+                if (part := done.result()) is not None:
+                    waiting.append(listing)
+                    yield part
 
 
 def _ahead(pages: Iterator[T]) -> Iterator[T]:

@@ -6,17 +6,17 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
 import obstore
 import pyarrow as pa
 from obstore.exceptions import BaseError
-from obstore.store import ObjectStore
+from obstore.store import ObjectStore, S3Store
 
-from icewright.adapters.files.object_listing import PAGE, ObjectListing
+from icewright.adapters.files.object_listing import PAGE, ObjectListing, UnorderedKeys, interleaved
 from icewright.adapters.files.object_stores import store_of
 from icewright.adapters.files.storage import REPLACED, UNNAMEABLE, CredentialSource, displayed, parts, time_by_probe
 from icewright.adapters.read_limits import read_limits
@@ -50,6 +50,7 @@ _NO_BODY = re.compile(r"status code: 400 Bad Request: $", re.MULTILINE)  # as a 
 _RETRIED_IN_VAIN = re.compile(r"after \d+ retries")  # the store does not answer, or asks to slow down
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _NO_CONNECTION = re.compile(r"InvalidCertificate\(\s*\w+|dns error|Connection refused|timed out")
+_AMAZON = re.compile(r"^(https://([^/]+\.)?amazonaws\.com(\.cn)?/?)?$")
 _MAX_COPIED = 5 << 30  # bytes of an object that S3 copies by one request
 _STILL_THERE = "the store's reply has no error, and the file is there still"
 _BY_HAND = "delete it with the store's own tools"
@@ -58,7 +59,9 @@ _MIN_FILES_PER_PAGE = 16  # listing a page costs about as much as this number of
 
 def open_bucket(root: str, properties: Mapping[str, str], vended: CredentialSource | None = None) -> ObjectStorage:
     """Return the Storage of `scheme://bucket`; what a catalog vends for its files comes on top of the properties."""
-    return ObjectStorage(root, store_of(root, properties, vended))
+    store = store_of(root, properties, vended)
+    is_amazon = isinstance(store, S3Store) and _AMAZON.search(store.config.get("endpoint") or "") is not None
+    return ObjectStorage(root, store, lists_in_order=is_amazon)
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class ObjectStorage:
 
     root: str
     store: ObjectStore
+    lists_in_order: bool = False  # for sure: gateways over file systems have an order of their own, or none
 
     def read(self, path: str, limit: SizeLimit | None = None) -> bytes:
         """Return the content of an object. Raises `FileMissing`, `MetadataTooLarge`."""
@@ -236,15 +240,25 @@ class ObjectStorage:
     def tidy(self, paths: Sequence[str], stop: str) -> None:
         """Do nothing: object stores have no folders to remove."""
 
-    def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
-        """Yield all objects below a location.
+    def listing(
+        self, location: str, unnamed: Callable[[str], None] = ignore, known: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield all objects below a location; those between each two `known` ones are a listing, and several go on.
 
         Raises `StorageUnavailable` when any page fails, and `FolderMissing` when there is no such bucket.
         """
         prefix = (split(location).path.strip("/") + "/").lstrip("/")
-        root = self._root(location)
+        whole = ObjectListing(self.store, self._root(location), prefix, self._head, unnamed)
+        keys = sorted({split(path).path.lstrip("/") for path in known if _fault(path) is None})
+        keys = [key for key in keys if key.startswith(prefix)]
         try:
-            yield from ObjectListing(self.store, root, prefix, self._head, unnamed).batches()
+            if keys and prefix and self.lists_in_order:
+                ends = zip(["", *keys], [*keys, ""], strict=True)
+                ranges = [replace(whole, last=last, end=end, in_order=True) for last, end in ends]
+                with suppress(UnorderedKeys):
+                    yield from interleaved([one.batches() for one in ranges])
+                    return
+            yield from whole.batches()
         except _ERRORS as error:
             if _NO_BUCKET.search(str(error)):
                 raise FolderMissing(f"{location} could not be listed: there is no such bucket") from error

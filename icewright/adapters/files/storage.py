@@ -166,8 +166,10 @@ class Storages:
             if storage is here:
                 storage.tidy(own, stop)
 
-    def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
-        for batch in self.of(location).listing(location, unnamed):
+    def listing(
+        self, location: str, unnamed: Callable[[str], None] = ignore, known: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        for batch in self.of(location).listing(location, unnamed, known):
             progress()
             yield batch
 

@@ -141,8 +141,10 @@ class IcebergFiles:
     def tidy(self, paths: Sequence[str], stop: str) -> None:
         self.storage.tidy(paths, stop)
 
-    def listing(self, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
-        return self.storage.listing(location, unnamed)
+    def listing(
+        self, location: str, unnamed: Callable[[str], None] = ignore, known: Sequence[str] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        return self.storage.listing(location, unnamed, known)
 
     def inventory(self, path: str, location: str, unnamed: Callable[[str], None] = ignore) -> Iterator[pa.RecordBatch]:
         return read_inventory(self.storage, path, location, unnamed)
