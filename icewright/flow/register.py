@@ -35,6 +35,24 @@ def _register(runtime: Runtime, ref: TableRef, place: str, *, dry_run: bool, rep
     target, catalog, place = require_registering(runtime, ref), runtime.catalog(ref), named_place(place)
     lost = _lost_metadata_file(runtime, ref, place)
     metadata = _metadata_at(runtime, catalog, ref, place)
+    result = _checked(runtime, metadata, lost, dry_run=dry_run)
+    if dry_run:
+        return result
+    if lost is not None and not replace_lost:
+        raise Refused(
+            f"{ref} is in its catalog, and its metadata file {lost} is lost: --replace-lost registers it again"
+        )
+    target.register(ref, result.metadata_location, replace=lost is not None)
+    now = catalog.load(ref)
+    if now.metadata_location != result.metadata_location:
+        raise Refused(f"{ref} is at {now.metadata_location}: somebody else registered it or has committed already")
+    details = {"metadata_location": now.metadata_location, "replaced": lost}
+    runtime.store.activity.record("registered", runtime.clock.now(), ref, **details)
+    return result
+
+
+def _checked(runtime: Runtime, metadata: TableMetadata, lost: str | None, *, dry_run: bool) -> RegisterResult:
+    """Return what would be registered. Raises `Refused` where its files were moved or are at fault, or it is known."""
     folder = _SPELLING.place(metadata.metadata_folder)
     if not any(folder.may_lie_in(_SPELLING.place(root)) for root in metadata.roots):
         raise Refused(
@@ -47,29 +65,16 @@ def _register(runtime: Runtime, ref: TableRef, place: str, *, dry_run: bool, rep
     notes = [f"{count(len(report.faults), 'fault')} in earlier snapshots: check the table"] if report.faults else []
     if lost is not None:
         notes.append(f"what was committed since {metadata.last_updated:%Y-%m-%d %H:%M:%S} UTC is not in the table")
-    result = RegisterResult(
-        ref,
-        metadata.metadata_location,
-        metadata.table_uuid,
-        len(metadata.snapshots),
-        report.files,
-        lost,
-        tuple(notes),
-        dry_run,
+    return RegisterResult(
+        ref=metadata.ref,
+        metadata_location=metadata.metadata_location,
+        table_uuid=metadata.table_uuid,
+        snapshots=len(metadata.snapshots),
+        files=report.files,
+        replaced=lost,
+        notes=tuple(notes),
+        dry_run=dry_run,
     )
-    if dry_run:
-        return result
-    if lost is not None and not replace_lost:
-        raise Refused(
-            f"{ref} is in its catalog, and its metadata file {lost} is lost: --replace-lost registers it again"
-        )
-    target.register(ref, metadata.metadata_location, replace=lost is not None)
-    now = catalog.load(ref)
-    if now.metadata_location != metadata.metadata_location:
-        raise Refused(f"{ref} is at {now.metadata_location}: somebody else registered it or has committed already")
-    details = {"metadata_location": now.metadata_location, "replaced": lost}
-    runtime.store.activity.record("registered", runtime.clock.now(), ref, **details)
-    return result
 
 
 def require_registering(runtime: Runtime, ref: TableRef) -> Registering:

@@ -98,17 +98,12 @@ class SqlTables(TableState):
             new = [{"namespace": n, "name": t, "metadata_location": location} for (n, t), location in listed.items()]
             if new:
                 first = {"catalog": catalog, "first_seen": now, "evaluate_at": now, "dropped": False}
-                insert = dialect_insert(connection, TABLES).values(**first)  # another process may list the same catalog
+                insert = dialect_insert(connection, TABLES).values(**first)
+                # another process may list the same catalog
                 connection.execute(insert.on_conflict_do_nothing(index_elements=["catalog", "namespace", "name"]), new)
             lock_rows(connection, [*(row for row, _ in moved), *ahead_ids, *dropped_ids])
             if moved:
-                after_cooldown = sa.case(
-                    (TABLES.c.rest_until > now, TABLES.c.rest_until), else_=sa.literal(now, Moment())
-                )
-                locations = values_table(connection, moved, row=sa.BigInteger, location=sa.Text)
-                same_table = TABLES.c.id == locations.c.row
-                values = {"metadata_location": locations.c.location, "dropped": False, "evaluate_at": after_cooldown}
-                connection.execute(sa.update(TABLES).where(same_table).values(values))
+                _record_moved(connection, moved, now)
             for ids in chunks(ahead_ids):
                 anew = {"evaluated_at": None, "rest_until": None, "evaluate_at": now}
                 connection.execute(sa.update(TABLES).where(TABLES.c.id.in_(ids)).values(anew))
@@ -230,6 +225,14 @@ class SqlTables(TableState):
                 table = sa.update(TABLES).where(TABLES.c.id == row.id)
                 connection.execute(table.values(evaluate_at=at, **no_work))
                 connection.execute(sa.delete(VERDICTS).where(VERDICTS.c.table_id == row.id))
+
+
+def _record_moved(connection: sa.Connection, moved: Sequence[tuple[int, str]], now: datetime) -> None:
+    """Record where the metadata of tables is now, and evaluate them, those that rest once they have rested."""
+    after_rest = sa.case((TABLES.c.rest_until > now, TABLES.c.rest_until), else_=sa.literal(now, Moment()))
+    locations = values_table(connection, moved, row=sa.BigInteger, location=sa.Text)
+    values = {"metadata_location": locations.c.location, "dropped": False, "evaluate_at": after_rest}
+    connection.execute(sa.update(TABLES).where(TABLES.c.id == locations.c.row).values(values))
 
 
 def _evaluated(evaluation: Evaluation, now: datetime) -> dict[str, Any]:

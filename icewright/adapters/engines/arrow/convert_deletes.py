@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete, LiveFiles, other_columns
-from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile, service_opener
+from icewright.adapters.engines.arrow.opening import Opener, refusing, service_opener
 from icewright.adapters.engines.arrow.position_outputs import PositionOutputs
 from icewright.adapters.engines.arrow.position_scan import PositionScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
@@ -26,8 +26,6 @@ from icewright.core.errors import (
     CommitStateUnknown,
     FileMissing,
     InvariantViolated,
-    MetadataUnreadable,
-    Refused,
     TableReplaced,
     UnsupportedTable,
 )
@@ -62,14 +60,8 @@ class ConvertInService:
             summary = f"would convert {len(chosen)} equality delete files"
             return committed(Operation.REWRITE_DELETES, summary, {"files_rewritten": len(chosen)}, chosen)
         conversion = Conversion(self.files, self.clock, catalog, request, step, chosen)
-        try:
+        with refusing(request.base.ref, "the equality deletes stay", UNSUPPORTED):
             conversion.run()
-        except UnsupportedByArrow as error:
-            raise Refused(f"{request.base.ref}: the equality deletes stay: {error}", UNSUPPORTED) from error
-        except UnsupportedTable as error:
-            raise Refused(str(error), UNSUPPORTED) from error
-        except UnreadableFile as error:
-            raise MetadataUnreadable(f"{request.base.ref}: {error}") from error
         outputs = conversion.outputs
         metrics = {
             "files_rewritten": len(chosen),

@@ -14,9 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.pages import decoding_bytes, few_valued_texts
-from icewright.adapters.engines.arrow.resolve import beyond_memory
+from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, beyond_memory
 from icewright.adapters.engines.arrow.sizes import groups_within
+from icewright.core.errors import MetadataUnreadable, Refused, UnsupportedTable
 from icewright.core.paths import local_path
+from icewright.core.table import TableRef
 from icewright.core.words import first_line
 from icewright.ports import Storage
 
@@ -145,6 +147,19 @@ class StorageOpener(Opener):
         if size is None:
             raise FileNotFoundError(f"{path} is missing")
         return pa.PythonFile(_StoredFile(self.files, path, size), mode="r")
+
+
+@contextmanager
+def refusing(ref: TableRef, effect: str, code: str) -> Iterator[None]:
+    """Turn the errors of reading a table's files into `Refused` with a code, and of a damaged file into that of one."""
+    try:
+        yield
+    except UnsupportedByArrow as error:
+        raise Refused(f"{ref}: {effect}: {error}", code) from error
+    except UnsupportedTable as error:
+        raise Refused(str(error), code) from error
+    except UnreadableFile as error:
+        raise MetadataUnreadable(f"{ref}: {error}") from error
 
 
 def service_opener(files: Storage, location: str) -> Opener:

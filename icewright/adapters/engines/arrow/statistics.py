@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from icewright.adapters.engines.arrow.deletes import puffin_file
 from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete, LiveFiles, Partition, other_columns
-from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile, service_opener
+from icewright.adapters.engines.arrow.opening import Opener, refusing, service_opener
 from icewright.adapters.engines.arrow.partition_statistics import parquet, partition_statistics
 from icewright.adapters.engines.arrow.position_scan import partition_constants
 from icewright.adapters.engines.arrow.reading import BatchScan
@@ -30,8 +30,6 @@ from icewright.core.errors import (
     IcewrightError,
     InvariantViolated,
     MetadataUnreadable,
-    Refused,
-    UnsupportedTable,
 )
 from icewright.core.operations.compute_statistics import ADDING, UNCHANGING
 from icewright.core.paths import metadata_folder
@@ -66,14 +64,8 @@ class StatisticsInService:
         if snapshot is None:
             raise CommitConflict(f"{base.ref}: snapshot {step.snapshot_id}, whose statistics were planned, is gone")
         sketching = Sketching(self.files, request, step, snapshot, self.rewritten)
-        try:
+        with refusing(base.ref, "no statistics", UNSUPPORTED):
             sketches = sketching.planned() if request.dry_run else sketching.sketches()
-        except UnsupportedByArrow as error:
-            raise Refused(f"{base.ref}: no statistics: {error}", UNSUPPORTED) from error
-        except UnsupportedTable as error:
-            raise Refused(str(error), UNSUPPORTED) from error
-        except UnreadableFile as error:
-            raise MetadataUnreadable(f"{base.ref}: {error}") from error
         entries = self.files.entries(self.files.manifests(snapshot)) if step.partitions else None
         partitions = None if entries is None else partition_statistics(base, entries)
         writing = _Writing(self.files, self.clock, catalog, request, snapshot)
