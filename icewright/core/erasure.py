@@ -35,6 +35,8 @@ REMOVED_BY: Mapping[RowPlace, Operation] = {
     RowPlace.SNAPSHOT: Operation.EXPIRE_SNAPSHOTS,
     RowPlace.ORPHAN: Operation.REMOVE_ORPHANS,
 }
+# where a writer, a reader or a property may keep what is old enough
+_KEPT_LONGER = (RowPlace.SNAPSHOT, RowPlace.ORPHAN)
 # The settings of an erasure's runs: those by which rows are gone soonest, and no guardrail is passed.
 SETTINGS: Mapping[str, str] = {"preset": "compliance", "expire_snapshots.retention_hours": "1"}
 # what no search of a table's files can see, as its certificate says
@@ -59,6 +61,7 @@ class FoundRows:
     places: tuple[RowPlace, ...]
     keepers: tuple[str, ...]  # refs, snapshots and jobs by name
     until: datetime | None = None  # when the file may go, where age alone keeps it
+    retained_by: str = ""  # what keeps it beyond its age
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +132,18 @@ def erasure_steps(report: RowSearchReport) -> tuple[ErasureStep, ...]:
 
 def _steps(report: RowSearchReport) -> Iterator[ErasureStep]:
     for place in RowPlace:
-        in_place = [one for one in report.found if place in one.places]
-        if not in_place:
-            continue
-        live = place is RowPlace.LIVE
-        rows = sum(one.live_rows if live else one.rows for one in in_place)
-        operation = REMOVED_BY.get(place)
-        until = max((one.until for one in in_place if one.until is not None), default=None)
-        yield ErasureStep(place, len(in_place), rows, operation, _remedy(report, place, in_place), until)
+        found = [one for one in report.found if place in one.places]
+        retained = [one for one in found if one.retained_by] if place in _KEPT_LONGER else []
+        if in_place := [one for one in found if one not in retained]:
+            live = place is RowPlace.LIVE
+            rows = sum(one.live_rows if live else one.rows for one in in_place)
+            operation = REMOVED_BY.get(place)
+            until = max((one.until for one in in_place if one.until is not None), default=None)
+            yield ErasureStep(place, len(in_place), rows, operation, _remedy(report, place, in_place), until)
+        if retained:
+            keepers = "; ".join(sorted({one.retained_by for one in retained}))
+            remedy = f"end what keeps them, or wait for its end: {keepers}"
+            yield ErasureStep(place, len(retained), sum(one.rows for one in retained), None, remedy, None)
 
 
 def _remedy(report: RowSearchReport, place: RowPlace, in_place: Sequence[FoundRows]) -> str:

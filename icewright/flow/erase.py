@@ -5,17 +5,29 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from icewright.core.erasure import NOT_SEARCHED, SETTINGS, ErasureStep, RowPlace, RowSearchReport, erasure_steps
+from icewright.core.erasure import (
+    NOT_SEARCHED,
+    ORPHAN_AGE,
+    SETTINGS,
+    ErasureStep,
+    FoundRows,
+    RowPlace,
+    RowSearchReport,
+    erasure_steps,
+)
 from icewright.core.errors import Refused, UsageError
 from icewright.core.layering import parse_settings
 from icewright.core.operation import in_order
+from icewright.core.operations.expire_snapshots import snapshot_expirations
 from icewright.core.policy import Operation
+from icewright.core.retention import uncommitted_files, writer_state_rule
 from icewright.core.table import TableRef
+from icewright.core.vacuum import gc_enabled
 from icewright.core.words import count
 from icewright.flow.execute import JobResult, execute, execute_within
 from icewright.flow.operation import Request, load
@@ -78,7 +90,7 @@ def erase(
     row = runtime.store.tables.get(ref)
     if row is not None and row.paused and not dry_run:
         raise Refused(f"{ref} is paused ({row.paused}): resume the table before rows are erased")
-    before = runtime.engine.find_rows(ref, predicate)
+    before = _search(runtime, ref, predicate)
     steps = erasure_steps(before)
     operations = {step.operation for step in steps if step.operation is not None}
     if Operation.COMPACT in operations:
@@ -93,7 +105,27 @@ def erase(
     else:
         job = execute_within(with_settings, request, running.job_id, running.lease)
     now = runtime.clock.now()
-    return ErasureResult(before, runtime.engine.find_rows(ref, predicate), now, job)
+    return ErasureResult(before, _search(runtime, ref, predicate), now, job)
+
+
+def _search(runtime: Runtime, ref: TableRef, predicate: str) -> RowSearchReport:
+    """Return the matching rows, each file with what keeps it beyond its age, whatever an erasure's run does."""
+    report, now = runtime.engine.find_rows(ref, predicate), runtime.clock.now()
+    metadata = runtime.catalog(ref).load(ref)
+    policy = runtime.with_settings(parse_settings("erase", SETTINGS)).policy()
+    knobs, holds = policy.knobs_for(ref, metadata), runtime.store.pins.holds(metadata)
+    expirations = snapshot_expirations(metadata, holds, knobs, now)
+    kept = {f"snapshot {number}": why for number, why in expirations.items() if isinstance(why, str)}
+    since, writers = uncommitted_files([metadata], writer_state_rule(knobs), now, now)
+
+    def retained_by(one: FoundRows) -> str:
+        if RowPlace.ORPHAN not in one.places:
+            return "; ".join(sorted({kept[name] for name in one.keepers if name in kept}))
+        if not gc_enabled(metadata.properties):
+            return "gc.enabled is false on the table"
+        return "; ".join(writers) if one.until is None or one.until - ORPHAN_AGE >= since else ""
+
+    return replace(report, found=tuple(replace(one, retained_by=retained_by(one)) for one in report.found))
 
 
 def job_options(runtime: Runtime, predicate: str, *, dry_run: bool) -> Mapping[str, Any]:

@@ -33,8 +33,10 @@ from icewright.core.policy import Operation
 from icewright.core.recovery import RecoveryPoint
 from icewright.core.table import TableMetadata, TableRef
 from icewright.flow.erase import certificate, certified, erase, signature
+from icewright.ports import SnapshotPin
 from tests.cases.conftest import ground, workspace
 from tests.cases.test_integrity import DEEPER_FAULTS
+from tests.cases.test_writer_states import FLINK
 from tests.cases.workspace import BY_PART, EXPIRE, NAME, SCHEMA, Workspace, edit, ref
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
@@ -126,6 +128,28 @@ def test_rows_are_found_in_every_place_that_keeps_them(workspace: Workspace) -> 
     assert workspace.files() == files
     with pytest.raises(Refused, match="no certificate"):
         certificate(certified(result), b"key")
+
+
+@pytest.mark.parametrize("keeper", ["Flink job 54b43d2b, checkpoint 6", "reader audit", "gc.enabled"])
+def test_what_is_kept_beyond_its_age_is_late(workspace: Workspace, keeper: str) -> None:
+    """No run removes what a writer's state, a reader or the table's property keeps: a person decides, or waits."""
+    craft = workspace.craft(gc_enabled=str(keeper != "gc.enabled").lower())
+    now = workspace.clock.now()
+    first = craft.commit(now - timedelta(hours=90), [craft.data({"id": [1], "part": ["ann"]})])
+    craft.snapshots[0]["summary"] |= FLINK if keeper.startswith("Flink") else {}
+    craft.commit(now - timedelta(hours=80), [craft.data({"id": [7], "part": ["cid"]})], replaced=first)
+    orphan = workspace.publish(craft) / "data" / "nobody.parquet"
+    shutil.copy(first.files[0].path, orphan)
+    workspace.age(orphan, 2)
+    workspace.detect()
+    if keeper.startswith("reader"):
+        snapshot_id = craft.snapshots[0]["snapshot-id"]
+        pin = SnapshotPin(keeper, snapshot_id, now, now + timedelta(days=9), "test")
+        assert workspace.app.runtime.store.pins.add(ref(NAME), workspace.metadata().table_uuid, pin)
+    steps = erase(workspace.app.runtime, ref(NAME), ANN, dry_run=True).steps
+    late = {step.place: step for step in steps if step.is_late(now + timedelta(hours=30))}
+    assert late.keys() == {RowPlace.SNAPSHOT, *([] if keeper.startswith("reader") else [RowPlace.ORPHAN])}, steps
+    assert all(keeper in step.remedy and step.operation is None for step in late.values()), late
 
 
 def test_rows_that_main_shows_are_not_deleted(workspace: Workspace) -> None:
