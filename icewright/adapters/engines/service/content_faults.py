@@ -188,7 +188,7 @@ class _ParquetFile:
         ):
             stated = new.get(field)
             new[field] = stated and [{**pair, "value": actual.get(pair["key"], pair["value"])} for pair in stated]
-        if any(_beside(self.entry, measured)):
+        if _names_other_files(self.entry, measured):
             new[ids.REFERENCED_DATA_FILE] = None
         contradicted = _contradictions(replace(self.entry, values=new)).keys()
         for field, dropped in (ids.LOWER_BOUNDS, wrong), (ids.UPPER_BOUNDS, wrong), (ids.NAN_COUNTS, contradicted):
@@ -267,17 +267,16 @@ def column_faults(
     for number in _bounded(entry, types):
         column = columns.get(number, _UNMEASURED)
         yield from _outside(types[number], number, column, lower.get(number), upper.get(number))
-    if any(_beside(entry, columns)):
+    if _names_other_files(entry, columns):
         detail = f"it deletes rows of other files than {entry.referenced}, which its entry names alone"
         yield FileFaultKind.WRONG_BOUNDS, detail
     yield from _wrong_partition(entry, columns, types, spec)
 
 
-def _beside(entry: ContentFile, columns: Mapping[int, ColumnContent]) -> Iterator[Fault]:
-    """Yield where position deletes name other data files than the one of their entry."""
-    path = entry.referenced.encode()
-    if path and not entry.is_vector:
-        yield from _outside("string", ids.DELETED_PATH, columns.get(ids.DELETED_PATH, _UNMEASURED), path, path)
+def _names_other_files(entry: ContentFile, columns: Mapping[int, ColumnContent]) -> bool:
+    """Return whether position deletes name other data files than the one of their entry."""
+    path, paths = entry.referenced.encode(), columns.get(ids.DELETED_PATH, _UNMEASURED)
+    return bool(path) and not entry.is_vector and any(_outside("string", ids.DELETED_PATH, paths, path, path))
 
 
 def _contradictions(entry: ContentFile) -> Mapping[int, str]:
@@ -337,20 +336,24 @@ def _wrong_partition(
         column = columns.get(partition.source_id)
         if column is None or partition.transform == "void":
             continue
-        kind, wrong = types[partition.source_id], False
-        if value is None:
-            wrong = column.nulls is not None and column.nulls != column.values
-        elif value != value:  # noqa: PLR0124 - NaN, which no bounds tell
-            continue
-        elif column.is_exact and column.least is not None and column.most is not None:
-            stored, ends = _comparable(value, kind), (column.least, column.most, *column.sample)
-            expected = {_transformed(partition.transform, kind, found) for found in ends}
-            wrong = bool(column.nulls) or any(type(found) is type(stored) and found != stored for found in expected)
-        if wrong:
+        if _has_rows_of_others(column, types[partition.source_id], partition.transform, value):
             yield (
                 FileFaultKind.WRONG_PARTITION,
                 f"{partition.name} of its partition is {value!r}, and its rows are of others",
             )
+
+
+def _has_rows_of_others(column: ColumnContent, kind: str, transform: str, value: Any) -> bool:  # noqa: ANN401 - Avro's
+    """Return whether the column has values of other partitions than that of the value; False where nobody can tell."""
+    if value is None:
+        return column.nulls is not None and column.nulls != column.values
+    if value != value or not column.is_exact or column.least is None or column.most is None:  # noqa: PLR0124 - NaN
+        return False
+    if column.nulls:
+        return True
+    stored = _comparable(value, kind)
+    expected = {_transformed(transform, kind, known) for known in (column.least, column.most, *column.sample)}
+    return any(type(known) is type(stored) and known != stored for known in expected)
 
 
 def _transformed(transform: str, kind: str, value: Any) -> Any:  # noqa: ANN401 - any comparable

@@ -36,19 +36,15 @@ class EntryShape:
         return fastavro.parse_schema(plain_schema(self.data_file))
 
     def walk(self, body: bytes, records: int) -> Iterator[tuple[dict[int, int | None], dict[int, tuple[int, int]]]]:
-        """Yield each entry: its numbers by field id, and the spans of `data_file` and two of its fields in the body."""
+        """Yield each entry: its numbers by field id, and the spans of `data_file` and of three of its fields."""
         position = 0
         for _ in range(records):
             numbers: dict[int, int | None] = {}
             spans: dict[int, tuple[int, int]] = {}
             for field_id, kind, skip in self._top:
-                start = position
                 if field_id == ids.DATA_FILE:
-                    for inner_id, skip_inner in self._inner:
-                        before, position = position, skip_inner(body, position)
-                        if inner_id in (ids.PARTITION, ids.RECORD_COUNT, ids.CONTENT):
-                            spans[inner_id] = (before, position)
-                    spans[ids.DATA_FILE] = (start, position)
+                    spans = self._spans(body, position)
+                    _, position = spans[ids.DATA_FILE]
                 elif field_id in (ids.STATUS, ids.SNAPSHOT_ID, ids.SEQUENCE_NUMBER, ids.FILE_SEQUENCE_NUMBER):
                     numbers[field_id], position = _number(body, position, kind)
                 else:
@@ -56,6 +52,16 @@ class EntryShape:
             yield numbers, spans
         if position != len(body):
             raise ValueError(f"{len(body) - position} bytes are left after {records} entries")
+
+    def _spans(self, body: bytes, start: int) -> dict[int, tuple[int, int]]:
+        """Return where `data_file` and some of its fields begin and end."""
+        position, spans = start, dict[int, tuple[int, int]]()
+        for field_id, skip in self._inner:
+            before, position = position, skip(body, position)
+            if field_id in (ids.PARTITION, ids.RECORD_COUNT, ids.CONTENT):
+                spans[field_id] = (before, position)
+        spans[ids.DATA_FILE] = (start, position)
+        return spans
 
 
 @lru_cache(maxsize=256)
