@@ -60,16 +60,16 @@ class SqlRegistrations(Registrations):
     def adopt(self, table_uuid: str, what: Iterable[str], author: str, now: datetime) -> None:
         with self.db.begin() as connection:
             added = dialect_insert(connection, ADOPTIONS).on_conflict_do_nothing(index_elements=["table_uuid", "what"])
-            for one in sorted(set(what)):
-                connection.execute(added.values(table_uuid=table_uuid, what=one, author=author, at=now))
+            for owned in sorted(set(what)):
+                connection.execute(added.values(table_uuid=table_uuid, what=owned, author=author, at=now))
 
 
-def write_registration(connection: sa.Connection, one: Registration, now: datetime) -> None:
+def write_registration(connection: sa.Connection, registration: Registration, now: datetime) -> None:
     """Insert the registration of a table, or update the stored one."""
-    key = name_columns(one.ref) | {"table_uuid": one.table_uuid}
-    row = connection.execute(_ONE, _key_parameters(one.ref, one.table_uuid)).first()
+    key = name_columns(registration.ref) | {"table_uuid": registration.table_uuid}
+    row = connection.execute(_ONE, _key_parameters(registration.ref, registration.table_uuid)).first()
     current = None if row is None else _registration(tuple(row))
-    new = one.on_top_of(current)
+    new = registration.on_top_of(current)
     if current == new:
         return
     values: dict[str, Any] = {name: list(getattr(new, name)) for name in _LISTS}

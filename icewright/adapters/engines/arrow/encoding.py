@@ -161,11 +161,11 @@ def unified(table: pa.Table, limit: int) -> pa.Table:
     del table
     for index, column in enumerate(columns):
         if pa.types.is_dictionary(column.type) and column.num_chunks:
-            one = referenced(column.unify_dictionaries())
-            if one.chunk(0).dictionary.nbytes > limit:
+            codes = referenced(column.unify_dictionaries())
+            if codes.chunk(0).dictionary.nbytes > limit:
                 first = column.chunk(0).slice(0, 1).dictionary_decode().dictionary_encode()
-                one = pa.chunked_array([first, *column.slice(1).chunks])
-            columns[index] = one
+                codes = pa.chunked_array([first, *column.slice(1).chunks])
+            columns[index] = codes
     return pa.Table.from_arrays(columns, schema=schema)
 
 

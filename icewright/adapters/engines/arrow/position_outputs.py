@@ -94,16 +94,16 @@ class PositionOutputs:
         for (path, seen), applying in fresh.items():
             self.check()
             self._merged[path, seen] = self._merge(marked[path], matched[path], applying, cache)
-        wanted = {key: one for key in keys if (one := self._merged[key]).new_rows}
+        wanted = {key: marks for key in keys if (marks := self._merged[key]).new_rows}
         chosen = list(wanted.values())
         # entries of an earlier version of the table may stand in other manifests by now
         now = {(d.path, d.offset): d for d in deletes}
-        self.replaced = tuple(now[d.path, d.offset] for one in chosen for d in one.replaced)
+        self.replaced = tuple(now[d.path, d.offset] for marks in chosen for d in marks.replaced)
         if wanted.keys() != self._for:
             self.discard()
             self.made = tuple(self._vectors(chosen) if self.writes_vectors else self._position_deletes(chosen))
             self._for = frozenset(wanted)
-            self.rows = sum(one.new_rows for one in chosen)
+            self.rows = sum(marks.new_rows for marks in chosen)
 
     def discard(self) -> None:
         """Delete what was written; nothing refers to it."""
@@ -142,11 +142,11 @@ class PositionOutputs:
     def _vectors(self, chosen: Sequence[_Marked]) -> list[PositionOutput]:
         if not chosen:
             return []
-        puffin = vector_file({one.file.path: one.positions for one in chosen})
+        puffin = vector_file({marks.file.path: marks.positions for marks in chosen})
         path, size = self._write("puffin", puffin.content), len(puffin.content)
         outputs = []
-        for one, blob in zip(chosen, puffin.blobs, strict=True):
-            rows = len(one.positions)
+        for marks, blob in zip(chosen, puffin.blobs, strict=True):
+            rows = len(marks.positions)
             record = {
                 ids.FILE_PATH: path,
                 ids.FILE_FORMAT: "PUFFIN",
@@ -155,19 +155,19 @@ class PositionOutputs:
                 ids.CONTENT: POSITION_DELETES,
             }
             record |= {
-                ids.REFERENCED_DATA_FILE: one.file.path,
+                ids.REFERENCED_DATA_FILE: marks.file.path,
                 ids.CONTENT_OFFSET: blob.offset,
                 ids.CONTENT_SIZE: blob.length,
             }
-            outputs.append(PositionOutput(record, one.file.partition, one.file.values, rows, blob.length))
+            outputs.append(PositionOutput(record, marks.file.partition, marks.file.values, rows, blob.length))
         return outputs
 
     def _position_deletes(self, chosen: Sequence[_Marked]) -> list[PositionOutput]:
         """Write a file for each partition, or for each data file where the table asks for that."""
         by_file = self.base.properties.get("write.delete.granularity", "partition").lower() == "file"
         groups: dict[tuple[Partition, str], list[_Marked]] = {}
-        for one in chosen:
-            groups.setdefault((one.file.partition, one.file.path if by_file else ""), []).append(one)
+        for marks in chosen:
+            groups.setdefault((marks.file.partition, marks.file.path if by_file else ""), []).append(marks)
         return [self._position_delete_file(members) for members in groups.values()]
 
     def _position_delete_file(self, members: Sequence[_Marked]) -> PositionOutput:

@@ -15,13 +15,13 @@ def partition_fields(partition: Schema) -> list[dict[str, Any]]:
     """Return the partition fields with their types, named types looked up."""
     named: dict[str, Any] = {}
     fields = []
-    for one in partition["fields"]:
-        kind = one["type"]
+    for field in partition["fields"]:
+        kind = field["type"]
         chosen = next((k for k in kind if k != "null"), "null") if isinstance(kind, list) else kind
         if isinstance(chosen, dict) and "name" in chosen:
             named[chosen["name"]] = chosen
         resolved = named.get(chosen, {"type": chosen}) if isinstance(chosen, str) else chosen
-        fields.append({"name": one["name"], "type": resolved})
+        fields.append({"name": field["name"], "type": resolved})
     return fields
 
 
@@ -90,8 +90,8 @@ def uncovered(
         return
     if len(listed) < len(fields):
         yield f"its list has summaries of {len(listed)} partition fields, and its entries have {len(fields)}"
-    for one, actual, summary in zip(fields, summaries(fields, tuples), listed, strict=False):
-        name, kind = one["name"], one["type"]
+    for field, actual, summary in zip(fields, summaries(fields, tuples), listed, strict=False):
+        name, kind = field["name"], field["type"]
         if actual["contains_null"] and not summary["contains_null"]:
             yield f"its list says that no partition has null in {name}"
         if actual["contains_nan"] and summary.get("contains_nan") is False:  # null: nobody has looked

@@ -48,14 +48,16 @@ def promoted(schema: Schema, types: Mapping[int, str]) -> Schema:
 def _promoted_fields(partition: Schema, types: Mapping[int, str]) -> tuple[list[Schema], bool]:
     """Return the fields of partition tuples, each named type defined once, and whether any has become wider."""
     fields, wider, defined = list[Schema](), False, set[str]()
-    for one, resolved in zip(partition["fields"], partition_fields(partition), strict=True):
-        kind = _promoted(resolved["type"], types.get(one.get("field-id"), ""))
+    for field, resolved in zip(partition["fields"], partition_fields(partition), strict=True):
+        kind = _promoted(resolved["type"], types.get(field.get("field-id"), ""))
         wider = wider or kind != resolved["type"]
         name = kind.get("name")
         written = name if name in defined else kind["type"] if kind.keys() == {"type"} else kind
         defined |= {name} if name else set()
-        nullable = isinstance(one["type"], list)
-        fields.append({**one, "type": [b if b == "null" else written for b in one["type"]] if nullable else written})
+        nullable = isinstance(field["type"], list)
+        fields.append(
+            {**field, "type": [b if b == "null" else written for b in field["type"]] if nullable else written}
+        )
     return fields, wider
 
 

@@ -87,7 +87,7 @@ class TableRegistry:
     def recorded(self, table_uuid: str) -> RecordedTables:
         """Return what the store records, by one transaction."""
         with self.reading_together():
-            registered = {one.key: one for one in self.registrations.list()}
+            registered = {table.key: table for table in self.registrations.list()}
             adopted = self.registrations.adopted(table_uuid)
             return RecordedTables(registered, self.failing(), adopted, self.elsewhere())
 
@@ -100,7 +100,7 @@ class TableRegistry:
         pointers, datasets = self._pointers(metadata, spelling, registered, recorded.failing)
         left_out, unclear = self._left_out(metadata, {pointer.ref for pointer in pointers}, recorded)
         pointers |= left_out
-        keys = {(one.ref, one.metadata_location): one.key for one in registered.values()}
+        keys = {(table.ref, table.metadata_location): table.key for table in registered.values()}
         unread = [p for p in pointers if (p.ref, p.metadata_location) not in keys and p.ref != metadata.ref]
         read, problems = self._read_all(unread, pointers, registered)
         own_key = (metadata.ref, metadata.table_uuid)
@@ -108,11 +108,11 @@ class TableRegistry:
         if keys.get((metadata.ref, metadata.metadata_location)) != own_key:
             read.append(self._read(metadata, metadata.ref.catalog, registered))
         merged = _merged(read, registered, own_key)
-        changed = [one for key, one in merged.items() if registered.get(key) != one]
+        changed = [table for key, table in merged.items() if registered.get(key) != table]
         if changed:
             self.registrations.record(changed, self.clock.now())
         registered |= merged
-        keys |= {(one.ref, one.metadata_location): one.key for one in merged.values()}
+        keys |= {(table.ref, table.metadata_location): table.key for table in merged.values()}
         others_keys = {identity: key for identity, key in keys.items() if identity[0] != metadata.ref}
         live = {
             others_keys[p.ref, p.metadata_location]: p for p in pointers if (p.ref, p.metadata_location) in others_keys
@@ -130,8 +130,10 @@ class TableRegistry:
             places = self._places(shown.places, spelling)
             yield OtherTable(shown, dataset.ref.catalog, Pointer(dataset.ref, ""), places, ())
         why = "which its catalog neither lists nor lets be read"
-        for one in unclear:
-            yield OtherTable(one, one.ref.catalog, None, self._places(one.places, spelling), (), why, unlisted=True)
+        for table in unclear:
+            yield OtherTable(
+                table, table.ref.catalog, None, self._places(table.places, spelling), (), why, unlisted=True
+            )
 
     def metadata_of(self, other: OtherTable) -> TableMetadata:
         """Return the newest metadata of another table. Passes on the errors of reading it."""
@@ -202,7 +204,7 @@ class TableRegistry:
         """
         twins: dict[Pointer, str] = {}
         unclear: list[Registration] = []
-        for (ref, table_uuid), one in recorded.registered.items() if metadata.table_uuid else ():
+        for (ref, table_uuid), table in recorded.registered.items() if metadata.table_uuid else ():
             name = ref.catalog
             if table_uuid != metadata.table_uuid or ref in listed or name not in self.catalogs:
                 continue
@@ -211,7 +213,7 @@ class TableRegistry:
             except TableNotFound:
                 continue
             except (MetadataUnreadable, UnsupportedTable, AccessDenied):
-                unclear.append(one)
+                unclear.append(table)
                 continue
             if twin.table_uuid == table_uuid:
                 twins[Pointer(ref, twin.metadata_location)] = name
@@ -236,11 +238,11 @@ class TableRegistry:
         """
         own_folders = [*metadata.folders]
         other_folders = list(declared)
-        for one in registered.values():
-            if one.is_of(metadata.ref, metadata.table_uuid):
-                own_folders += (*one.places, *one.folders)
-            if one.ref.catalog == catalog:
-                other_folders += (*one.places, *one.folders)
+        for table in registered.values():
+            if table.is_of(metadata.ref, metadata.table_uuid):
+                own_folders += (*table.places, *table.folders)
+            if table.ref.catalog == catalog:
+                other_folders += (*table.places, *table.folders)
         own_places = [self.place(folder, spelling) for folder in own_folders]
         other_places = [self.place(folder, spelling) for folder in other_folders]
         return not declared or any(a.may_meet(b) for a in own_places for b in other_places)
@@ -276,12 +278,12 @@ class TableRegistry:
                 return StorageUnavailable(f"{pointer.ref} was not read, as {storage} does not answer for other tables")
             try:  # one that hangs must not hold up the deletions of all other tables
                 reading = lambda: self._read(_load(pointer, catalog), catalog.name, registered)  # noqa: E731
-                one = self.calls.read(pointer.ref, reading, _READ_LIMIT)
+                table = self.calls.read(pointer.ref, reading, _READ_LIMIT)
             except _UNREADABLE as error:
                 failures[storage] = failures[storage] + 1 if isinstance(error, StorageUnavailable) else 0
                 return error
             failures[storage] = 0
-            return replace(one, metadata_location=pointer.metadata_location)
+            return replace(table, metadata_location=pointer.metadata_location)
 
         to_read = [pointer for pointer in pointers if pointer not in problems]
         with WorkerThreads(_READERS) as pool:
@@ -289,7 +291,7 @@ class TableRegistry:
         failed = {p: str(answer) for p, answer in answers.items() if isinstance(answer, IcewrightError)}
         with self._lock:
             self._problems.update({pointer: (message, now) for pointer, message in failed.items()})
-        return [one for one in answers.values() if isinstance(one, Registration)], problems | failed
+        return [table for table in answers.values() if isinstance(table, Registration)], problems | failed
 
     def _as_links_lead(
         self, metadata: TableMetadata, registered: Mapping[tuple[TableRef, str], Registration]
@@ -298,13 +300,13 @@ class TableRegistry:
         leads: dict[str, str] = {}
         disks: dict[str, set[str]] = {}
         own, mounted = {_NO_DISK}, mounts()
-        for one in registered.values():
-            for folder in (*one.places, *one.folders):
+        for table in registered.values():
+            for folder in (*table.places, *table.folders):
                 path = local_path(folder)
                 disk = _NO_DISK if path is None else mount_of(path, mounted)
                 leads[folder] = folder
                 disks.setdefault(disk, set()).add(folder)
-                own |= {disk} if one.is_of(metadata.ref, metadata.table_uuid) else set()
+                own |= {disk} if table.is_of(metadata.ref, metadata.table_uuid) else set()
         for disk, folders in disks.items():
             look = partial(self.files.canonicals, folders)
             with suppress(StorageHangs):
@@ -325,24 +327,26 @@ class TableRegistry:
         listed = {*self.catalogs, *self.aliases, *(pointer.ref.catalog for pointer in named.pointers)}
         unread = {pointer.ref for pointer in named.problems}
         own, others = [registered[own_key]], []
-        for identity, one in registered.items():
+        for identity, table in registered.items():
             pointer = named.live.get(identity)
-            if identity == own_key or (pointer is None and one.ref in unread):
+            if identity == own_key or (pointer is None and table.ref in unread):
                 continue
-            unlisted = listed.isdisjoint(one.ref.catalog.split("@"))
-            if pointer is None and not unlisted and one.table_uuid and one.table_uuid == metadata.table_uuid:
-                own.append(one)  # the same table under an earlier name
+            unlisted = listed.isdisjoint(table.ref.catalog.split("@"))
+            if pointer is None and not unlisted and table.table_uuid and table.table_uuid == metadata.table_uuid:
+                own.append(table)  # the same table under an earlier name
                 continue
-            via = named.pointers[pointer] if pointer is not None else one.ref.catalog
-            others.append(OtherTable(one, via, pointer, places(one.places), places(one.folders), unlisted=unlisted))
+            via = named.pointers[pointer] if pointer is not None else table.ref.catalog
+            others.append(
+                OtherTable(table, via, pointer, places(table.places), places(table.folders), unlisted=unlisted)
+            )
         return Surroundings(
-            places([place for one in own for place in one.places]),
-            tuple(places(one.first_places) for one in own),
+            places([place for table in own for place in table.places]),
+            tuple(places(table.first_places) for table in own),
             (*others, *self._unreadable(registered, named, spelling)),
             spelling,
             adopted,
-            tuple(one.metadata_location for one in own[1:]),
-            tuple(dict.fromkeys(folder for one in own for folder in one.metadata_folders)),
+            tuple(table.metadata_location for table in own[1:]),
+            tuple(dict.fromkeys(folder for table in own for folder in table.metadata_folders)),
         )
 
     def _unreadable(
@@ -351,11 +355,11 @@ class TableRegistry:
         """Yield the tables that cannot be read, by all registrations of their names and where their metadata lies."""
         for pointer, problem in named.problems.items():
             unregistered = Registration(pointer.ref, "", pointer.metadata_location, ())
-            for last in [one for one in registered.values() if one.ref == pointer.ref] or [unregistered]:
+            for last in [table for table in registered.values() if table.ref == pointer.ref] or [unregistered]:
                 where = (table_folder(pointer.metadata_location), *last.places)
-                one = replace(last, metadata_location=pointer.metadata_location, places=where)
-                places, folders = self._places(where, spelling), self._places(one.folders, spelling)
-                yield OtherTable(one, named.pointers[pointer], pointer, places, folders, problem)
+                table = replace(last, metadata_location=pointer.metadata_location, places=where)
+                places, folders = self._places(where, spelling), self._places(table.folders, spelling)
+                yield OtherTable(table, named.pointers[pointer], pointer, places, folders, problem)
 
 
 def _merged(
@@ -365,8 +369,8 @@ def _merged(
 ) -> dict[tuple[TableRef, str], Registration]:
     """Return the registrations that were read, each on top of the recorded one."""
     merged: dict[tuple[TableRef, str], Registration] = {}
-    for one in read:
-        merged[one.key] = one.on_top_of(merged.get(one.key, registered.get(one.key)))
+    for table in read:
+        merged[table.key] = table.on_top_of(merged.get(table.key, registered.get(table.key)))
     if own_key in merged and own_key in registered:  # only its places matter here: its next evaluation records it
         merged[own_key] = replace(merged[own_key], metadata_location=registered[own_key].metadata_location)
     return merged
