@@ -207,7 +207,7 @@ def restore_document(result: RestoreResult) -> dict[str, Any]:
         "leaving": [snapshot_document(snapshot) for snapshot in plan.leaving],
         "returning": [snapshot_document(snapshot) for snapshot in plan.returning],
         "tag": None if plan.already else plan.tag.name,
-        "notes": list(plan.schema_notes),
+        "notes": list(plan.notes),
         "summary": result.summary,
     }
 

@@ -15,7 +15,7 @@ from icewright.core.recovery import LATE_COMMITS, PREFIX, points
 from icewright.core.schemas import columns
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableMetadata
 from icewright.core.words import some
-from icewright.core.writer_state import stated_number
+from icewright.core.writer_state import newest_states, stated_number
 
 TAG_DAYS = 30  # how long the state before a restore has its tag
 _SHOWN = 5
@@ -42,7 +42,7 @@ class RestorePlan:
     head: Snapshot
     leaving: tuple[Snapshot, ...]  # commits that main has now and will not have, the newest first
     returning: tuple[Snapshot, ...]  # commits that main gets back, the newest first
-    schema_notes: tuple[str, ...]
+    notes: tuple[str, ...]  # on columns that differ, and on streaming writers whose commits leave
     tag: SnapshotRef
 
     @property
@@ -111,13 +111,17 @@ def plan_restore(metadata: TableMetadata, history: TableHistory, target: Snapsho
     if head is None:
         raise UsageError(f"{metadata.ref} has no current snapshot: there is nothing to return from")
     now_in, then_in = (list(ancestors(metadata, each.snapshot_id)) for each in (head, target))
+    leaving = tuple(_without(now_in, then_in))
     return RestorePlan(
         metadata,
         target,
         head,
-        leaving=tuple(_without(now_in, then_in)),
+        leaving=leaving,
         returning=tuple(_without(then_in, now_in)),
-        schema_notes=tuple(_schema_notes(metadata.schema, history.schemas.get(target.schema_id or 0))),
+        notes=(
+            *_schema_notes(metadata.schema, history.schemas.get(target.schema_id or 0)),
+            *_writer_notes(now_in, leaving),
+        ),
         tag=tag_before("restore", metadata, head, now),
     )
 
@@ -159,6 +163,15 @@ def _known(metadata: TableMetadata) -> str:
 def _without(line: Sequence[Snapshot], other: Iterable[Snapshot]) -> Iterator[Snapshot]:
     ids = {snapshot.snapshot_id for snapshot in other}
     return (snapshot for snapshot in line if snapshot.snapshot_id not in ids)
+
+
+def _writer_notes(line: Iterable[Snapshot], leaving: Sequence[Snapshot]) -> Iterator[str]:
+    """Yield a sentence on streaming writers that find an older state on main, when they start again, than their own."""
+    if names := [state.writer for state in newest_states(line, ()) if state.snapshot in leaving]:
+        yield (
+            f"the last commit of {some(names, _SHOWN)} leaves main: stop the writer before, and start it from a state "
+            "of its own that is as old as the restored one, or from none"
+        )
 
 
 def _schema_notes(now: Mapping[str, Any], then: Mapping[str, Any] | None) -> Iterator[str]:

@@ -469,7 +469,7 @@ def test_columns_that_changed_are_named(workspace: Workspace) -> None:
         schema.delete_column("part")
         schema.rename_column("id", "number")
     (said,) = go(workspace, str(workspace.metadata().snapshots[0].snapshot_id), dry_run=True)
-    assert said.plan.schema_notes == (
+    assert said.plan.notes == (
         "column id was renamed since: it stays number",
         "column part was dropped since: it stays dropped",
         "column note was added since: it stays, and the restored rows have no value in it",

@@ -173,6 +173,18 @@ def _schema(*fields: tuple[int, str], nested: Sequence[tuple[int, str]] = ()) ->
     return {"type": "struct", "schema-id": 0, "fields": [*columns, *([struct] if inner else [])]}
 
 
+def test_streaming_writers_whose_commits_leave_are_named() -> None:
+    """A Flink job that starts from its later checkpoint fails then, and a Spark stream writes its batch again."""
+    flink = {"flink.job-id": "j1", "flink.max-committed-checkpoint-id": "6"}
+    before, *rest = lineage([9, 8, 7, 6])
+    after = [replace(s, writer_properties=flink if s.snapshot_id == 3 else {}) for s in rest]
+    known = metadata(snapshots=(replace(before, writer_properties={"mz-frontier": "1"}), *after))
+    for target, names in ((1, 1), (2, 1), (3, 0), (4, 0)):
+        notes = plan_restore(known, TableHistory((), {}), known.by_id[target], NOW).notes
+        assert len(notes) == names, target
+        assert all(note.startswith("the last commit of Flink job j1, checkpoint 6 leaves main: ") for note in notes)
+
+
 def test_what_a_restore_changes() -> None:
     """Main goes to the target, commits leave or return, and columns that differ in the target's schema are named."""
     head, then = _schema((1, "id"), (2, "new"), (3, "b"), nested=[(5, "x")]), _schema((1, "id"), (3, "a"), (4, "gone"))
@@ -184,17 +196,15 @@ def test_what_a_restore_changes() -> None:
         [("main", 4), ("icewright-before-restore-2026-11-21T120000", 3)],
         False,
     )
-    assert plan.schema_notes == (
+    assert plan.notes == (
         "column new was added since: it stays, and the restored rows have no value in it",
         "column a was renamed since: it stays b",
         "column gone was dropped since: it stays dropped",
         "column s.x was added since: it stays, and the restored rows have no value in it",
         "column s was added since: it stays, and the restored rows have no value in it",
     )
-    assert plan_restore(known, TableHistory((), {}), snapshots[2], NOW).schema_notes == ()
-    assert len(plan_restore(known, TableHistory((), {0: then}), snapshots[2], NOW).schema_notes) == len(
-        plan.schema_notes
-    )
+    assert plan_restore(known, TableHistory((), {}), snapshots[2], NOW).notes == ()
+    assert len(plan_restore(known, TableHistory((), {0: then}), snapshots[2], NOW).notes) == len(plan.notes)
     assert plan_restore(known, TableHistory((), {}), snapshots[2], NOW).already
 
 
