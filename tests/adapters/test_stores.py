@@ -24,7 +24,7 @@ from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.object_stores import store_of
 from icewright.adapters.files.objects import open_bucket
 from icewright.adapters.files.storage import Storages
-from icewright.core.errors import Refused, UnsupportedTable
+from icewright.core.errors import CatalogUnavailable, Refused, StorageUnavailable, UnsupportedTable
 from icewright.core.table import TableRef
 from icewright.ports import VendedCredentials
 from icewright.ports.work import WorkerThreads, catalog_context
@@ -189,6 +189,29 @@ def test_how_rest_servers_are_told_who_asks(given: dict[str, str], python: Any, 
     assert conf["header.X-Iceberg-Access-Delegation"] == "vended-credentials"
     assert "hush" not in repr(catalog)
     assert not rest_catalog("lake", {"uri": "https://host/api", **S3}).asks_for_credentials
+
+
+def test_a_catalog_that_lends_no_more_is_not_asked_for_each_file() -> None:
+    """It may be away, and each question lasts until it is given up; the files wait, and the error names both."""
+    asked: list[datetime] = []
+
+    def lend() -> VendedCredentials:
+        if asked:
+            asked.append(NOW)
+            raise CatalogUnavailable("lake does not answer")
+        asked.append(NOW)
+        return VendedCredentials("s3://lake", S3, NOW)  # which is over
+
+    opened = open_bucket("s3://lake", S3, lend)
+    with pytest.raises(
+        StorageUnavailable, match=r"there are no credentials .* lake does not answer.*catalog that lends"
+    ):
+        opened.size("s3://lake/x")
+    asked.clear()
+    asked.append(NOW)
+    report = opened.delete([f"s3://lake/{number}" for number in range(20)], 2)
+    assert (report.deleted, len(report.failures)) == ((), 20)
+    assert len(asked) == 3, "once for all, and once for the first of them"
 
 
 def _vending(clock: FixedClock, renewed: list[TableRef]) -> CredentialStore:

@@ -41,7 +41,9 @@ _CREDENTIALS_REFUSED = re.compile(  # or the time in a signature: no word about 
     r"status code: 401\b|(?:<Code>|: )(?:AuthenticationFailed|ExpiredToken|InvalidAccessKeyId|InvalidToken|"
     r"RequestTimeTooSkewed|SignatureDoesNotMatch|TokenRefreshRequired)\b"
 )
-_NO_CREDENTIALS = re.compile(r"performing \w+ https?://(?:169\.254\.|sts\.)|token request")  # of the machine's own
+_NO_CREDENTIALS = re.compile(
+    r"performing \w+ https?://(?:169\.254\.|sts\.)|token request|credential provider"
+)  # none to be had
 _ARCHIVED = re.compile(r"<Code>(?:InvalidObjectState|BlobArchived)</Code>")
 _OTHER_REGION = re.compile(r"AuthorizationHeaderMalformed|redirect without LOCATION")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -213,7 +215,7 @@ class ObjectStorage:
             if why := self._changed(path, known.get(path)) or self._delete_keys(self._key(path)):
                 failures[path] = why
                 # no thousand requests where one is too many
-                if _RETRIED_IN_VAIN.search(why) or _CREDENTIALS_REFUSED.search(why):
+                if any(one.search(why) for one in (_RETRIED_IN_VAIN, _CREDENTIALS_REFUSED, _NO_CREDENTIALS)):
                     return failures | dict.fromkeys(paths[n:], why)
         return failures
 
@@ -299,8 +301,8 @@ def _error(path: str, done: str, error: Exception) -> IcewrightError:
     reply, problem = str(error), f"{path} could not be {done}: "
     if _NO_CREDENTIALS.search(reply):
         return StorageUnavailable(
-            f"{problem}this machine has no credentials for the store ({_error_message(error)}): give them in the "
-            "catalog's properties, or to the machine"
+            f"{problem}there are no credentials for the store ({_error_message(error)}): give them in the catalog's "
+            "properties, or to this machine, or mend the catalog that lends them"
         )
     if _CREDENTIALS_REFUSED.search(reply):
         return StorageUnavailable(
