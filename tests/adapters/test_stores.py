@@ -149,6 +149,17 @@ def test_which_stores_list_keys_in_their_order(properties: dict[str, str], *, in
     assert open_bucket("s3://lake", properties).lists_in_order == in_order
 
 
+@pytest.mark.parametrize(
+    ("properties", "algorithm"),
+    [(_NO_ENDPOINT, "sha256"), (S3, None), ({**S3, "s3.checksum-enabled": "true"}, "sha256")],
+)
+def test_objects_have_checksums(properties: dict[str, str], algorithm: str | None) -> None:
+    """In Amazon's S3, whose buckets with a default retention take no others; elsewhere where they are asked for."""
+    store = store_of("s3://lake", properties)
+    assert isinstance(store, S3Store)
+    assert store.config.get("checksum_algorithm") == algorithm
+
+
 def test_an_arn_is_no_bucket() -> None:
     """An access point has an alias for that."""
     with pytest.raises(UnsupportedTable, match="by the access point's alias"):

@@ -53,6 +53,11 @@ def store_of(root: str, properties: Mapping[str, str], vended: CredentialSource 
     raise UnsupportedTable(f"{root}: only local files, S3, Google Cloud Storage and Azure are supported")
 
 
+def is_amazon(endpoint: str) -> bool:
+    """Return whether the endpoint of a bucket is S3 of Amazon's own; blank is the default one."""
+    return re.fullmatch(r"(https://([^/]+\.)?amazonaws\.com(\.cn)?/?)?", endpoint) is not None
+
+
 def settings(names: Mapping[str, tuple[str, ...]], properties: Mapping[str, str]) -> dict[str, Any]:
     """Return the properties under obstore's names."""
     values = {name: next((properties[k] for k in keys if properties.get(k)), None) for name, keys in names.items()}
@@ -73,6 +78,9 @@ def _s3(bucket: str, properties: Mapping[str, str], vended: CredentialSource | N
     # a name with dots, capitals or underscores is no label of a host that has a certificate: SDKs put it into the path
     virtual = (virtual or not endpoint) and re.fullmatch("[a-z0-9-]+", bucket) is not None
     config["virtual_hosted_style_request"] = virtual
+    # a bucket with a default retention takes no object without one; some other stores take none with one
+    if is_amazon(endpoint) or properties.get("s3.checksum-enabled", "false").lower() == "true":
+        config["checksum_algorithm"] = "sha256"
     if virtual and endpoint:  # obstore wants the bucket there, others add it
         config["endpoint"] = endpoint.replace("://", f"://{bucket}.", 1)
     provider: Any = None

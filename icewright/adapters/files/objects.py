@@ -17,7 +17,7 @@ from obstore.exceptions import BaseError
 from obstore.store import ObjectStore, S3Store
 
 from icewright.adapters.files.object_listing import PAGE, ObjectListing, UnorderedKeys, interleaved
-from icewright.adapters.files.object_stores import store_of
+from icewright.adapters.files.object_stores import is_amazon, store_of
 from icewright.adapters.files.storage import REPLACED, UNNAMEABLE, CredentialSource, displayed, parts, time_by_probe
 from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import (
@@ -52,7 +52,6 @@ _NO_BODY = re.compile(r"status code: 400 Bad Request: $", re.MULTILINE)  # as a 
 _RETRIED_IN_VAIN = re.compile(r"after \d+ retries")  # the store does not answer, or asks to slow down
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|The specified bucket does not exist")
 _NO_CONNECTION = re.compile(r"InvalidCertificate\(\s*\w+|dns error|Connection refused|timed out")
-_AMAZON = re.compile(r"^(https://([^/]+\.)?amazonaws\.com(\.cn)?/?)?$")
 _MAX_COPIED = 5 << 30  # bytes of an object that S3 copies by one request
 _STILL_THERE = "the store's reply has no error, and the file is there still"
 _BY_HAND = "delete it with the store's own tools"
@@ -62,8 +61,8 @@ _MIN_FILES_PER_PAGE = 16  # listing a page costs about as much as this number of
 def open_bucket(root: str, properties: Mapping[str, str], vended: CredentialSource | None = None) -> ObjectStorage:
     """Return the Storage of `scheme://bucket`; what a catalog vends for its files comes on top of the properties."""
     store = store_of(root, properties, vended)
-    is_amazon = isinstance(store, S3Store) and _AMAZON.search(store.config.get("endpoint") or "") is not None
-    return ObjectStorage(root, store, lists_in_order=is_amazon)
+    in_order = isinstance(store, S3Store) and is_amazon(store.config.get("endpoint") or "")
+    return ObjectStorage(root, store, lists_in_order=in_order)
 
 
 @dataclass(frozen=True)
