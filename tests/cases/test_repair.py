@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import fastavro
 import pytest
 
+from icewright.adapters.files.local import LocalStorage
 from icewright.core.errors import CommitStateUnknown, Refused
 from icewright.core.integrity import CheckLevel, FileFault, FileFaultKind
 from icewright.core.repair import RepairKind
@@ -203,6 +205,21 @@ def test_what_is_lost_is_dropped_only_when_a_person_says_so(workspace: Workspace
     assert now[str(done.tag)] == rows
     summary = workspace.metadata().current_snapshot.summary  # type: ignore[union-attr]
     assert (summary["operation"], summary["deleted-records"], summary["total-records"]) == ("delete", "1", "3")
+
+
+def test_lost_files_are_asked_for_at_once(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an object store that is far away thousands of files would take minutes one by one."""
+    for path in sorted(grown(workspace).glob("data/**/*.parquet"))[:2]:
+        path.unlink()
+    together, size = Barrier(2, timeout=10), LocalStorage.size
+
+    def asked(storage: LocalStorage, path: str) -> int | None:
+        together.wait()  # which ends when both are asked for, and fails when one is waited for
+        return size(storage, path)
+
+    monkeypatch.setattr(LocalStorage, "size", asked)
+    actions = go(workspace, drop_lost=True).plan.actions
+    assert [action.kind for action in actions] == [RepairKind.DROP] * 2
 
 
 def test_without_its_list_nobody_knows_what_main_needs(workspace: Workspace) -> None:

@@ -21,7 +21,7 @@ from icewright.adapters.engines.service import manifest_list_files as lists
 from icewright.adapters.engines.service.folders import files_below
 from icewright.adapters.engines.service.lost_manifests import LostManifests
 from icewright.adapters.engines.service.own_manifests import added_by, avro_files
-from icewright.adapters.engines.service.repair_main import MainRepair
+from icewright.adapters.engines.service.repair_main import MainRepair, sizes
 from icewright.core import field_ids as ids
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFault, FileFaultKind
@@ -113,7 +113,8 @@ class TableRepair:
     def _rebuild_lists(self, lost: Mapping[str, FileFault]) -> None:
         base = self.request.base
         newest_first = sorted(base.snapshots, key=lambda s: (s.sequence_number, s.timestamp), reverse=True)
-        missing = [s for s in newest_first if (at := s.manifest_list or "") in lost and self.files.size(at) is None]
+        lengths = sizes(self.files, lost)
+        missing = [s for s in newest_first if lengths.get(s.manifest_list or "", 0) is None]
         for snapshot in (*missing, *reversed(missing)):  # each may need one that comes after it, or one before
             path = snapshot.manifest_list or ""
             if snapshot.snapshot_id in self._rebuilt:

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from icewright.adapters.engines.service import manifest_list_files as lists
@@ -28,6 +29,7 @@ from icewright.core.runs import JOB_ID
 from icewright.core.table import ManifestFile
 from icewright.core.writer_state import total_files
 from icewright.ports import Catalog, Clock, RepairRequest, TableFiles
+from icewright.ports.work import WorkerThreads
 
 _TOTALS = (
     "total-data-files",
@@ -36,7 +38,15 @@ _TOTALS = (
     "total-files-size",
 )
 NewManifest = tuple[ManifestFile, ManifestWriter, Sequence[Entry]]  # the replaced one, and what takes its place
+_CONCURRENCY = 16  # requests
 _ONE_MANIFEST = 1 << 62  # bytes: each manifest is replaced by one, whatever its size
+
+
+def sizes(files: TableFiles, paths: Iterable[str]) -> Mapping[str, int | None]:
+    """Return the lengths of files that may be lost, many asked for at once; None where there is no such file."""
+    unique_paths = list(dict.fromkeys(paths))
+    with WorkerThreads(_CONCURRENCY) as pool:
+        return dict(zip(unique_paths, pool.map(files.size, unique_paths), strict=True))
 
 
 @dataclass
@@ -137,13 +147,17 @@ class MainRepair:
                 self._leave([fault], why)
         return corrected_faults, dropped
 
+    @cached_property
+    def _sizes(self) -> Mapping[str, int | None]:
+        return sizes(self.files, (fault.path for fault in self.request.faults if fault.kind in LOST))
+
     @property
     def _names(self) -> str | None:
         return name_mapping(self.request.base)
 
     def _whole_length(self, file: ContentFile, types: Mapping[int, Any]) -> int | None:
         """Return the length of a file whose entry has another; None unless its footer agrees with all else there."""
-        size = self.files.size(file.path)
+        size = self._sizes[file.path]
         if file.format != "PARQUET" or size is None or not file.mapped(ids.VALUE_COUNTS):
             return None
         sized = replace(file, values={**file.values, ids.FILE_SIZE: size})
@@ -227,7 +241,7 @@ class MainRepair:
 
     def _is_cut_or_gone(self, fault: FileFault, length: int) -> bool:
         """Return whether a lost file is still cut or missing; a longer one is left, as another file of its name."""
-        size = self.files.size(fault.path)
+        size = self._sizes[fault.path]
         if size is not None and size > length:
             self._leave([fault], "it is longer than it was: whether it has the same rows is not known")
         return size is None or size < length
