@@ -97,6 +97,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
         _EXPIRING,
         "tests/cases/test_expiry.py::test_an_expiry_asks_store_and_catalog_no_more_often_than_it_has_to",
     ),
+    f"{_SERVICE}/recovery_points.py": ("tests/cases/test_recovery_points.py",),
     f"{_SERVICE}/other_formats.py": ("tests/cases/test_other_formats.py",),
     f"{_SERVICE}/replied.py": ("tests/adapters/test_replied.py",),
     "flow/restore.py": (
@@ -118,6 +119,10 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     "adapters/catalogs/sql.py": (
         *("tests/contracts/test_catalog.py", "tests/contracts/test_catalog_faults.py"),
         *("tests/contracts/test_catalog_neighbours.py", "tests/contracts/test_catalog_restore.py", *_COMMITS),
+    ),
+    "adapters/metadata/document.py": (
+        *("tests/adapters/test_metadata.py", "tests/adapters/test_changes.py", "tests/adapters/test_read_limits.py"),
+        "tests/adapters/test_successors.py",
     ),
     "adapters/metadata/changes.py": ("tests/adapters/test_metadata.py", "tests/adapters/test_changes.py"),
 }

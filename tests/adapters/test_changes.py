@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from icewright.adapters.metadata.changes import Restored, apply_change, restoration, restore
+from icewright.adapters.metadata.changes import Restored, apply_change, restoration, restore, unrestorable
 from icewright.adapters.metadata.document import Editor, decode, encode
 from icewright.core.errors import Refused
 from icewright.core.table import RefKind, SnapshotRef
@@ -107,6 +108,30 @@ def test_a_snapshot_of_an_older_table() -> None:
     assert third["snapshots"][-1] == {**ADDED, "first-row-id": 0, "added-rows": 0}
 
 
+def test_a_snapshot_comes_after_the_others() -> None:
+    """In the log of main too, unless it is a branch's; no change makes the table older than it was."""
+    before = without(**{"format-version": 3, "next-row-id": 9, "last-updated-ms": MILLIS + 5})
+    after = changed(before, AddSnapshot(ADDED, "main"))
+    assert after["snapshot-log"] == [*before["snapshot-log"], {"snapshot-id": 5, "timestamp-ms": 1}]
+    assert (after["snapshots"][-1]["first-row-id"], after["last-updated-ms"]) == (9, MILLIS + 5)
+    branched = changed(before, AddSnapshot(ADDED, "dev"))
+    assert (branched["snapshot-log"], branched["current-snapshot-id"]) == (before["snapshot-log"], HEAD)
+
+
+@pytest.mark.parametrize(("gone", "logged"), [((FIRST,), (SECOND, HEAD)), ((SECOND,), (HEAD,)), ((), IDS)])
+def test_what_belongs_to_a_snapshot_goes_with_it(gone: tuple[int, ...], logged: tuple[int, ...]) -> None:
+    """Its statistics and tags, and all of the log up to it: across a gap, time travel would read a wrong snapshot."""
+    files = [{"snapshot-id": one} for one in IDS]
+    tags = {f"t{one}": {"snapshot-id": one, "type": "tag"} for one in IDS}
+    before = without(refs={**main(HEAD), **tags}, **{"statistics": files, "partition-statistics": files})
+    after = changed(before, removal(*gone, refs=tuple(f"t{one}" for one in gone)))
+    left = [one for one in IDS if one not in gone]
+    for name in ("snapshots", "statistics", "partition-statistics"):
+        assert [item["snapshot-id"] for item in after[name]] == left
+    assert list(after["refs"]) == ["main", *(f"t{one}" for one in left)]
+    assert [entry["snapshot-id"] for entry in after["snapshot-log"]] == list(logged)
+
+
 def test_refs_are_set() -> None:
     """With the retention that they are given; main's move is logged, and nobody else's is."""
     ages = {"max_snapshot_age": timedelta(milliseconds=2), "max_ref_age": timedelta(milliseconds=3)}
@@ -115,7 +140,7 @@ def test_refs_are_set() -> None:
     after = changed(before, SetRefs((dev, SnapshotRef("main", BRANCH, SECOND)), frozenset({"v1", "no such"})))
     kept = {"min-snapshots-to-keep": 4, "max-snapshot-age-ms": 2, "max-ref-age-ms": 3}
     assert after["refs"] == {**main(SECOND), "dev": {"snapshot-id": FIRST, "type": "branch", **kept}}
-    assert after["current-snapshot-id"] == SECOND
+    assert (after["current-snapshot-id"], str(after["refs"]["dev"]["max-ref-age-ms"])) == (SECOND, "3")
     assert after["snapshot-log"] == [{"snapshot-id": SECOND, "timestamp-ms": MILLIS}]
     again = changed(after, SetRefs((SnapshotRef("main", BRANCH, SECOND, min_snapshots_to_keep=2), dev)))
     assert (again["snapshot-log"], again["refs"]["main"]["min-snapshots-to-keep"]) == (after["snapshot-log"], 2)
@@ -177,7 +202,7 @@ def restored(before: Json, change: RestoreSnapshots) -> tuple[dict[str, Any], Re
 
 def test_what_was_removed_is_restored_as_it_was() -> None:
     """Also into the file of an older writer; what is there already is not doubled, empty fields or not."""
-    before = without(**{"partition-specs": SPECS, "schemas": SCHEMAS, "partition-statistics": []})
+    before = without(**{"partition-specs": SPECS, "schemas": SCHEMAS, "partition-statistics": [{"snapshot-id": FIRST}]})
     undo = restoration(json.dumps(before).encode(), "m0", removal(FIRST, specs=(0, 1), schemas=(1,)))
     expired = changed(before, removal(FIRST, specs=(0,), schemas=(1,)))
     expired["partition-specs"] = [{"spec-id": 1, "fields": SPECS[1]["fields"], "note": None}]
@@ -193,8 +218,16 @@ def test_what_was_removed_is_restored_as_it_was() -> None:
     after, found = restored(bare, RestoreSnapshots("", (old,), specs=(SPECS[0],)))
     assert (after["snapshots"], after["partition-specs"]) == ([old, *bare["snapshots"]], SPECS[:1])
     assert after.keys() == {*bare, "partition-specs"}
+    assert (
+        apply_change(decoded := decode(json.dumps(bare).encode(), "m"), "m", RestoreSnapshots("", ()), NOW) is decoded
+    )
     newest = {**old, "sequence-number": before["last-sequence-number"]}
-    assert newest in restored(document(), RestoreSnapshots("U", (newest,)))[0]["snapshots"]
+    for uuid in ("U", ""):
+        assert newest in restored(document(), RestoreSnapshots(uuid, (newest,)))[0]["snapshots"]
+    many = document(5)
+    gone = restoration(json.dumps(many).encode(), "m0", removal(FIRST, HEAD, HEAD + 1))
+    fewer = {**many, "snapshots": [many["snapshots"][n] for n in (1, 4)]}
+    assert restored(fewer, gone)[0]["snapshots"] == many["snapshots"]
 
 
 @pytest.mark.parametrize(
@@ -228,6 +261,7 @@ def test_what_would_not_be_what_was_removed_is_not_restored(before: Json, undo: 
     """The message names the table."""
     with pytest.raises(Refused, match=words):
         restored(before, undo)
+    assert re.match(f"nothing: .*{words}", unrestorable(decode(json.dumps(before).encode(), "m0"), undo))
 
 
 def test_refs_that_cannot_be_restored() -> None:
@@ -251,6 +285,8 @@ def test_refs_that_cannot_be_restored() -> None:
             "tag v3, as its snapshot 7 is gone by another commit",
         ),
     )
+    said = unrestorable(decode(json.dumps(document(refs=refs)).encode(), "m0"), RestoreSnapshots("u", (), undo))
+    assert said == "; ".join(found.left_out)
 
 
 @pytest.mark.parametrize(
