@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +25,7 @@ from icewright.adapters.catalogs.metadata_files import MetadataCache
 from icewright.adapters.catalogs.staging import write_metadata
 from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.metadata.changes import apply_change
-from icewright.adapters.metadata.document import decode, encode, next_location
+from icewright.adapters.metadata.document import decode, encode, inflate, is_staged_by_us, next_location
 from icewright.adapters.metadata.parsing import parse
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.hotness import history_span, replaced_after
@@ -108,7 +111,42 @@ def test_gzipped() -> None:
     asked_document = decode(json.dumps(asked).encode(), "m")
     assert encode(asked_document)[:2] == b"\x1f\x8b"
     assert next_location(asked_document, "s3://b/t/metadata/00007-a.metadata.json").endswith(".gz.metadata.json")
-    assert "/00008-" in next_location(asked_document, "s3://b/t/metadata/00007-a.metadata.json")
+    assert encode(asked_document)[4:8] == bytes(4)  # the time, which would make each copy of a file another one
+
+
+def test_the_name_of_the_next_file() -> None:
+    """It counts on, lies where the table wants it, and tells whose it is; nobody else's name does."""
+    uuid = "[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
+    theirs, others = "s3://b/t/metadata/00007-7d2f2a3e-0000-4000-8000-000000000000.metadata.json", "v7.metadata.json"
+    gzipped = {"write.metadata.compression-codec": "GZIP"}
+    for properties, location, current, expected in (
+        ({}, "s3://b/tX/", theirs, f"s3://b/tX/metadata/00008-{uuid}.metadata.json"),
+        (None, "s3://b/t", others, f"s3://b/t/metadata/00001-{uuid}.metadata.json"),
+        (gzipped, "s3://b/t", f"s3://b/{others}", f"s3://b/t/metadata/00001-{uuid}.gz.metadata.json"),
+        ({"write.metadata.path": "s3://m"}, "s3://b/t", theirs, f"s3://m/00008-{uuid}.metadata.json"),
+    ):
+        made = decode(json.dumps(document(location=location, properties=properties)).encode(), "m")
+        name = next_location(made, current)
+        assert re.fullmatch(expected, name)
+        assert is_staged_by_us(name)
+        assert is_staged_by_us(name.rsplit("/", 1)[-1])
+        at = name.index("-4") + 6
+        assert not is_staged_by_us(f"{name[:at]}{'0' if name[at] != '0' else '1'}{name[at + 1 :]}")
+    assert not any(map(is_staged_by_us, (theirs, others, "", "00008-.metadata.json")))
+
+
+def test_how_far_a_gzipped_file_inflates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a size that files have, or to a multiple of its own, in room that is reserved before: more is a bomb."""
+    reserved: list[int] = []
+    monkeypatch.setattr("icewright.adapters.metadata.document.ROOM", SimpleNamespace(reserve=reserved.append))
+    monkeypatch.setattr("icewright.adapters.metadata.document.MOST_INFLATED_BYTES", 10_000)
+    noise = bytes(hashlib.sha256(bytes([n % 251, n % 7])).digest()[0] for n in range(20_000))
+    for content in (bytes(10_000), noise):
+        assert inflate(gzip.compress(content), "m") == content
+        assert sum(reserved) == len(content)
+        reserved.clear()
+    with pytest.raises(MetadataUnreadable, match=r"s3://b/m: \d+ bytes inflate to more than 10000: no metadata file"):
+        inflate(gzip.compress(bytes(10_001)), "s3://b/m")
 
 
 @pytest.mark.parametrize("ids", [{"current-schema-id": 3, "default-spec-id": 2, "default-sort-order-id": 1}, {}])
@@ -177,7 +215,10 @@ def test_values_that_no_table_has(change: dict[str, Any]) -> None:
         parse(REF, "s3://b/m.json", json.dumps(document() | change).encode())
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\x1f\x8bbroken", b'{"format-version": 2}', b"\xff{}"])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b"null", b"\x1f\x8bbroken", b'{"format-version": 2}', b'{"location": "s3://b/t"}', b"\xff{}"],
+)
 def test_what_is_no_metadata(content: bytes) -> None:
     """Anything else is an error that names the file."""
     for read in (lambda: parse(REF, "s3://b/m.json", content), lambda: decode(content, "s3://b/m.json")):

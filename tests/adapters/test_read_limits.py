@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import socket
@@ -18,6 +19,7 @@ from icewright.adapters.files import avro
 from icewright.adapters.files.local import LocalStorage
 from icewright.adapters.files.manifest_lists import read_lists
 from icewright.adapters.files.objects import ObjectStorage
+from icewright.adapters.metadata.document import inflate
 from icewright.adapters.metadata.parsing import parse
 from icewright.adapters.read_limits import ReadLimits, read_limits, set_read_limits
 from icewright.core.errors import FaultOwner, MetadataTooLarge, MetadataUnreadable
@@ -84,6 +86,13 @@ def test_a_longer_file_than_the_limit_is_refused_by_the_setting_s_name(tmp_path:
         storage.read(path)
     with pytest.raises(MetadataTooLarge, match=r"more than 10.*reading\.x"):
         storage.read(path, SizeLimit("reading.x", 10))
+
+
+def test_a_metadata_file_that_inflates_beyond_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As soon as it is seen, chunk by chunk: what it would take in the end nobody finds out."""
+    monkeypatch.setattr("icewright.adapters.metadata.document._CHUNK", 1000)
+    with pytest.raises(MetadataTooLarge, match=f"the file inflates to {LIMIT + 1000} bytes, more than {LIMIT}"):
+        inflate(gzip.compress(bytes(2 * LIMIT)), "m")
 
 
 def _deflated(records: bytes) -> bytes:

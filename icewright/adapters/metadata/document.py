@@ -149,7 +149,7 @@ def is_staged_by_us(location: str) -> bool:
     """
     match = _NAME.fullmatch(location.rsplit("/", 1)[-1])
     digits = match[1].replace("-", "") if match else ""
-    return bool(digits) and _check(digits) == digits[_PREFIX_DIGITS:]
+    return _check(digits) == digits[_PREFIX_DIGITS:]
 
 
 def _own_uuid() -> str:
