@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -9,12 +10,16 @@ from typing import Any
 
 import pytest
 
+from icewright.adapters.engines.service.recovery_points import RecoveryPointsInService
+from icewright.core.cadence import Cadence
+from icewright.core.errors import LeaseLost
 from icewright.core.policy import Operation
-from icewright.core.recovery import points
+from icewright.core.recovery import RecoveryPoint, points
 from icewright.core.runs import OperationState
+from icewright.core.steps import TagRecoveryPoints
 from icewright.core.table import RefKind, SnapshotRef
 from icewright.flow.restore import point_costs
-from icewright.ports import SetRefs
+from icewright.ports import SetRefs, StepRequest
 from tests.cases.workspace import EXPIRE, KNOBS_OF, NAME, Workspace
 
 pytestmark = pytest.mark.usefixtures("at_noon")
@@ -52,7 +57,11 @@ def test_a_quiet_table_gets_no_commits(workspace: Workspace) -> None:
     assert workspace.run(POINTS, **HOURLY).metrics["points_made"] == 2
     before = workspace.metadata()
     workspace.clock.advance(hours=2.9)
-    assert workspace.run(POINTS, **HOURLY).metrics["points_retired"] == 1  # that of 9 hours ago
+    dry = workspace.run(POINTS, dry_run=True, **HOURLY)
+    assert dry.summary == "would make 0 recovery points, retire 1"
+    done = workspace.run(POINTS, **HOURLY)
+    assert (done.summary, done.metrics["points_retired"]) == ("made 0 recovery points, retired 1", 1)
+    assert [note.split(" of ")[0][:26] for note in done.notes] == ["retired icewright-hourly-2"]  # that of 9 hours ago
     after = workspace.metadata()
     assert after.metadata_log[-1] == before.metadata_location
     workspace.clock.advance(days=3)
@@ -114,6 +123,47 @@ def test_a_commit_in_between_is_planned_on(workspace: Workspace, monkeypatch: py
     assert refs[name] == theirs
     assert len(refs) == 4
     assert any(name in note for note in done.notes)
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"), [("point", r"point icewright-hourly-.* was not made"), ("tag", "theirs")], ids=["point", "tag"]
+)
+def test_a_commit_that_went_wrong_pauses_the_table(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, lost: str, words: str
+) -> None:
+    """A catalog that loses a point, or a tag of others, is seen on the reloaded table."""
+    workspace.table(hours=(9, 3.5))
+    catalog = workspace.app.runtime.catalogs["lake"]
+    base = workspace.metadata()
+    catalog.commit(base, SetRefs((SnapshotRef("theirs", RefKind.TAG, base.snapshots[0].snapshot_id),)))
+    commit = type(catalog).commit
+
+    def losing(this: Any, base: Any, change: Any) -> Any:
+        wrong = SetRefs(change.refs[1:]) if lost == "point" else SetRefs(change.refs, frozenset({"theirs"}))
+        return commit(this, base, wrong)
+
+    monkeypatch.setattr(type(catalog), "commit", losing)
+    done = workspace.run(POINTS, **HOURLY)
+    assert done.state is OperationState.FAILED
+    assert re.search(rf"sales.orders: recovery_points broke the table: .*{words}", done.reason)
+    assert "the table is paused" in done.reason
+
+
+def test_a_job_that_lost_its_table_tags_nothing(workspace: Workspace) -> None:
+    """It is asked for its lease right before the commit; a dry run makes none."""
+    workspace.table(hours=(9, 3.5))
+    base, catalog = workspace.metadata(), workspace.app.runtime.catalogs["lake"]
+    step = TagRecoveryPoints((RecoveryPoint(Cadence.HOURLY, workspace.clock.now(), base.snapshots[0].snapshot_id),), ())
+
+    def lost() -> None:
+        raise LeaseLost("another job has the table")
+
+    request = StepRequest("j1", POINTS, step, base, dry_run=False, check=lost)
+    with pytest.raises(LeaseLost):
+        RecoveryPointsInService(workspace.clock).run(catalog, request, step)
+    done = RecoveryPointsInService(workspace.clock).run(catalog, replace(request, dry_run=True), step)
+    assert done.state is COMMITTED
+    assert workspace.metadata() == base
 
 
 def test_points_cost_what_nothing_else_keeps(workspace: Workspace) -> None:
