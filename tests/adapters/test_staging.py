@@ -8,7 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from icewright.adapters.catalogs.staging import NamedFiles, NeverSent, conflict, gone, landed_before, require_landed
+from icewright.adapters.catalogs.staging import (
+    NamedFiles,
+    NeverSent,
+    Superseded,
+    conflict,
+    gone,
+    landed_before,
+    require_landed,
+)
 from icewright.core.errors import (
     AccessDenied,
     CommitConflict,
@@ -75,6 +83,7 @@ def test_a_refused_commit(error: Exception, seen: Seen, landed: bool | None) -> 
             landed_before(error, BASE, NEW, loading(seen))
     else:
         assert landed_before(error, BASE, NEW, loading(seen)) == landed
+    assert str(error).startswith("lake.sales.orders: ") or not isinstance(error, Superseded)
 
 
 @pytest.mark.cases(77)
