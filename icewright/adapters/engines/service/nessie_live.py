@@ -320,7 +320,7 @@ class NessieReachability:
             metadata = self.contents.metadata(content)
             if metadata is not None:
                 by_id |= metadata.by_id
-                live |= {r.snapshot_id: metadata.by_id[r.snapshot_id] for r in metadata.refs if r.snapshot_id in by_id}
+                live |= {r.snapshot_id: by_id[r.snapshot_id] for r in metadata.refs if r.snapshot_id in by_id}
                 metadata_files.append(metadata)
             if content.snapshot_id is not None:
                 if content.snapshot_id not in by_id:
