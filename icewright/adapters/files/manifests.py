@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
@@ -50,7 +51,7 @@ _OF_AN_ENTRY = (
 _REQUIRED = (ids.STATUS, ids.FILE_PATH, ids.FILE_SIZE)
 _COUNTS = (ids.VALUE_COUNTS, ids.NULL_COUNTS)
 _LIVE = ("path", "bytes", "content", "format")
-_TASKS = 4
+_TASKS = min(4, os.cpu_count() or 1)  # which decode; `read_ahead` waits for slow files
 # bytes of manifests that one task reads, some five times as many once inflated: with more, most processor time goes
 # into pages of memory that are new each time
 _BYTES_PER_TASK = 1 << 20

@@ -7,6 +7,7 @@ metadata files name the current one in their logs, and all files that they add l
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -112,36 +113,58 @@ def _own_versions(
 def _successors(
     metadata: TableMetadata, own: Sequence[tuple[UnreferencedMetadata, Lineage]], read: Callable[[str], bytes]
 ) -> list[UnreferencedMetadata]:
+    if not own:
+        return []
+    built_on = frozenset(key(path) for _, candidate in own for path in candidate.log)
     current = key(metadata.metadata_location)
-    replaced_by = _replaced_by(metadata, own, read) if own else {}
-    own_versions = replaced_by.keys() | {current}
-    built_on = {key(path) for _, candidate in own for path in candidate.log}
-    since = metadata.log_since or metadata.last_updated  # older files are versions that the log has dropped
-    successors: list[UnreferencedMetadata] = []
-    for file, candidate in own:
-        logged = {key(path) for path in candidate.log}
-        newer = candidate.last_updated is not None and candidate.last_updated >= since
+    history = _History(metadata, current, _replaced_by(metadata, own, read), built_on, read)
+    return [file for file, candidate in own if history.is_fork(file, candidate) or history.is_next(file, candidate)]
+
+
+@dataclass(frozen=True, slots=True)
+class _History:
+    """What is known of the versions of a table, to tell what another file of the table is to them."""
+
+    metadata: TableMetadata  # the current version
+    current: str  # its key
+    replaced_by: Mapping[str, str]  # the location of the next version by the key of each earlier one
+    built_on: AbstractSet[str]  # the keys of the files that the logs of other files name
+    read: Callable[[str], bytes]
+
+    def is_fork(self, file: UnreferencedMetadata, candidate: Lineage) -> bool:
+        """Return whether a file is no version of the table, and neither a commit that failed on one."""
+        metadata, path = self.metadata, key(file.path)
+        since = metadata.log_since or metadata.last_updated  # older files are versions that the log has dropped
+        is_newer = candidate.last_updated is not None and candidate.last_updated >= since
+        if self._is_version(path) or not (is_newer or any(map(self._is_version, map(key, candidate.log)))):
+            return False
+        if path in self.built_on:
+            return True
+        may_have_failed = self._base(candidate) == self.current
+        return not may_have_failed and not _lost_race(file, candidate, metadata, self.replaced_by, self.read)
+
+    def is_next(self, file: UnreferencedMetadata, candidate: Lineage) -> bool:
+        """Return whether a file comes after the current version, and is neither an older copy nor a commit of ours."""
+        metadata, updated = self.metadata, candidate.last_updated
         head_moved_on = (
             candidate.current_snapshot_id != metadata.current_snapshot_id
             and metadata.current_snapshot_id in candidate.snapshot_ids
-            and candidate.last_updated is not None
-            and candidate.last_updated > metadata.last_updated
+            and updated is not None
+            and updated > metadata.last_updated
         )
-        after = current in logged or head_moved_on
-        has_descendants = key(file.path) in built_on
-        base = key(candidate.log[-1]) if candidate.log else current
-        unknown_version = key(file.path) not in own_versions and (newer or bool(logged & own_versions))
-        fork = unknown_version and (
-            has_descendants or not (base == current or _lost_race(file, candidate, metadata, replaced_by, read))
-        )
-        crashed_here = is_staged_by_us(file.path) and bool(candidate.log) and base == current
-        snapshots_known = candidate.snapshot_ids <= metadata.by_id.keys()
-        older_copy = (
-            snapshots_known and candidate.last_updated is not None and candidate.last_updated <= metadata.last_updated
-        )
-        if fork or (after and not crashed_here and not older_copy):
-            successors.append(file)
-    return successors
+        if not head_moved_on and self.current not in map(key, candidate.log):
+            return False
+        crashed_here = is_staged_by_us(file.path) and bool(candidate.log) and self._base(candidate) == self.current
+        has_known_snapshots = candidate.snapshot_ids <= metadata.by_id.keys()
+        is_older_copy = has_known_snapshots and updated is not None and updated <= metadata.last_updated
+        return not crashed_here and not is_older_copy
+
+    def _is_version(self, path: str) -> bool:
+        return path == self.current or path in self.replaced_by
+
+    def _base(self, candidate: Lineage) -> str:
+        """Return the key of the version on which a file was made."""
+        return key(candidate.log[-1]) if candidate.log else self.current
 
 
 def _replaced_by(
