@@ -78,7 +78,7 @@ class IntegrityCheck:
         _read_halving(self.metadata.snapshots, self._read_lists, self._list_is_unreadable)
         manifests = self._distinct_manifests()
         self._hash_all(manifests)
-        self._checked += sum(frame.height for frame in self._small(manifests))
+        self._checked += self._small(manifests).height
         return self._report((), self._contents(self._entries(), set()))
 
     def run(self, load: Callable[[TableRef], TableMetadata]) -> IntegrityReport:
@@ -185,19 +185,19 @@ class IntegrityCheck:
     def _differing(self, manifests: pl.DataFrame) -> tuple[Sequence[int], int]:
         """Return the manifests with files that the listing does not show as they are named, and how many files."""
         self._suspects.clear()
-        for files in self._small(manifests):
-            self._checked += files.height
-            self._compare(files)
+        small = self._small(manifests)
+        self._checked += small.height
+        self._compare(small)
         if not self._named:
             return (), len(self._suspects)
         differing = pl.concat(self._named).join(self._listed, on="hash", how="left").filter(_DIFFERS)
         self._named.clear()
         return sorted(set(differing["manifest"])), differing.height + len(self._suspects)
 
-    def _small(self, manifests: pl.DataFrame) -> list[pl.DataFrame]:
+    def _small(self, manifests: pl.DataFrame) -> pl.DataFrame:
         """Return the files of metadata that snapshots need."""
         small = [lists_of(self.metadata.snapshots), statistics_of(self.metadata)]
-        return [*small, as_files(manifests)] if manifests.height else small
+        return pl.concat([*small, as_files(manifests)] if manifests.height else small)
 
     def _read(self, manifests: pl.DataFrame, numbers: Sequence[int]) -> None:
         paths = manifests["path"].gather(list(numbers))
@@ -214,7 +214,8 @@ class IntegrityCheck:
     def _compare(self, files: pl.DataFrame) -> pl.DataFrame:
         """Note files that the listing does not show with the length that is expected, and return them."""
         named = files.with_columns(hash=self._hashes(files["path"]))
-        differing = named.join(self._listed, on="hash", how="left").filter(_DIFFERS)
+        listed = self._listed.filter(pl.col("hash").is_in(named["hash"].implode()))  # a join would index all of it
+        differing = named.join(listed, on="hash", how="left").filter(_DIFFERS)
         for path, size, kind in differing.select("path", "bytes", "kind").iter_rows():
             self._suspects[path] = size, kind
         return differing
