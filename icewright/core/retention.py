@@ -220,10 +220,8 @@ def _kept_states(
     metadata: TableMetadata, rule: WriterStateRule, now: datetime
 ) -> Iterator[tuple[WriterState, datetime]]:
     """Yield the newest state of each writer on each branch that the rule keeps, and until when."""
-    for ref in metadata.refs:
-        for state in (
-            newest_states(ancestors(metadata, ref.snapshot_id), rule.keys) if ref.kind is RefKind.BRANCH else ()
-        ):
+    for branch in (ref for ref in metadata.refs if ref.kind is RefKind.BRANCH):
+        for state in newest_states(ancestors(metadata, branch.snapshot_id), rule.keys):
             if (until := _kept_until(state, rule)) > now:
                 yield state, until
 

@@ -245,7 +245,7 @@ class RemoveOrphansInService:
     ) -> Iterator[pa.RecordBatch]:
         files = self.deletion.files
         if step.inventory is None:
-            return files.listing(root, on_invalid_name, known) if known else files.listing(root, on_invalid_name)
+            return files.listing(root, on_invalid_name, known)
         return files.inventory(step.inventory, root, on_invalid_name)
 
     def _orphans_to_delete(
