@@ -81,9 +81,12 @@ def _show_cursor() -> None:
 
 
 @contextmanager
-def stop_requests() -> Iterator[Callable[[], object]]:
-    """Yield a function that waits for SIGTERM, SIGINT or SIGHUP; a second one ends the process at once."""
-    with requires_extra("engine", "a service or worker"):
+def stop_requests(extra: str) -> Iterator[Callable[[], object]]:
+    """Yield a function that waits for SIGTERM, SIGINT or SIGHUP; a second one ends the process at once.
+
+    Raises `UsageError` with the `extra` that the process needs where Polars is missing.
+    """
+    with requires_extra(extra, "a service or worker"):
         import polars as pl  # noqa: F401, PLC0415 - loaded later, it would interrupt the threads of jobs by Ctrl-C
 
     with _hearing((signal.SIGTERM, signal.SIGINT, signal.SIGHUP), lambda _: None) as (wait, _):

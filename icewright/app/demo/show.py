@@ -67,7 +67,7 @@ def pages(app: Application) -> Iterator[str]:
 def live(app: Application, lake: Lake, console: Any) -> None:  # noqa: ANN401 - Rich's
     """Write and maintain until Ctrl-C."""
     ended = threading.Event()
-    with stop_requests() as wait_for_stop, pages(app) as address:
+    with stop_requests("web") as wait_for_stop, pages(app) as address:
         console.print(
             f"[bold]Look at {address}[/]: Spark keeps writing small files, and Icewright maintains the tables."
         )
