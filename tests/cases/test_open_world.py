@@ -15,7 +15,7 @@ import pytest
 from pyarrow import parquet
 from pyiceberg.table import StaticTable, Table
 
-from icewright.adapters.engines.service.deletion import Deletion
+from icewright.adapters.engines.service.deletion import Deletion, JobDeletion
 from icewright.core.errors import StorageUnavailable
 from icewright.core.paths import local_path
 from icewright.core.policy import Operation
@@ -414,7 +414,7 @@ def crash(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, operation: Oper
         raise StorageUnavailable("throttled")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Deletion, "_delete_batch", away)
+        patched.setattr(JobDeletion, "delete", away)
         workspace.job(operation, remove_orphans__max_delete_ratio=1)
 
 

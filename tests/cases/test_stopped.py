@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from icewright.adapters.engines.service.deletion import Deletion, Proved
+from icewright.adapters.engines.service.deletion import Deletion, JobDeletion, Proved
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.core.errors import Cancelled, StorageUnavailable
@@ -98,7 +98,7 @@ def test_what_is_forbidden_meanwhile_waits(
         raise StorageUnavailable("throttled")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Deletion, "_delete_batch", away)
+        patched.setattr(JobDeletion, "delete", away)
         job = workspace.job(EXPIRE)
     change(workspace)
     before = workspace.files()

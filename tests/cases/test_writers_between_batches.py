@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from icewright.adapters.engines.service.deletion import Deletion
+from icewright.adapters.engines.service.deletion import JobDeletion
 from icewright.core.paths import local_path
 from icewright.core.policy import Operation
 from tests.cases.test_open_world import ROWS, later
@@ -33,7 +33,7 @@ def test_what_writers_take_in_between_two_batches_stays(
         folder, content = Path(left[0]).parent, Path(left[0]).read_bytes()
         left = sorted(map(str, workspace.plant(folder, *(f"{n:02}.parquet" for n in range(FILES)), content=content)))
     later(workspace)
-    real, turn, stop, taken = Deletion._delete_batch, threading.Condition(), threading.Event(), list[Path]()
+    real, turn, stop, taken = JobDeletion.delete, threading.Condition(), threading.Event(), list[Path]()
 
     def batch(*args: Any) -> None:
         with turn:
@@ -54,7 +54,7 @@ def test_what_writers_take_in_between_two_batches_stays(
                     turn.wait(10)
             turn.notify_all()
 
-    monkeypatch.setattr(Deletion, "_delete_batch", batch)
+    monkeypatch.setattr(JobDeletion, "delete", batch)
     monkeypatch.setattr("icewright.adapters.engines.service.deletion.BATCH", 2)
     with beside(stop, *[write] * WRITERS) as errors:
         done = workspace.run(operation, remove_orphans__max_delete_ratio=1.0)

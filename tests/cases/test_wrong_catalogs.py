@@ -13,7 +13,7 @@ import pytest
 
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.engines.service import deletion
-from icewright.adapters.engines.service.deletion import Deletion
+from icewright.adapters.engines.service.deletion import JobDeletion
 from icewright.adapters.engines.service.registry import TableRegistry
 from icewright.adapters.engines.service.surroundings import OtherTable
 from icewright.app.bootstrap import application, read_config
@@ -107,16 +107,16 @@ def test_a_server_that_keeps_the_name_of_the_metadata_file(
     """Each batch is proved by what the metadata says then: snapshots that come back keep the files of later batches."""
     workspace.table()
     snapshots = json.loads(workspace.metadata_file().read_bytes())["snapshots"]
-    real, batches = Deletion._delete_batch, []
+    real, batches = JobDeletion.delete, []
 
-    def meanwhile(self: Deletion, job_id: str, batch: Sequence[FileAction], *more: object) -> None:
+    def meanwhile(self: JobDeletion, batch: Sequence[FileAction]) -> None:
         batches.append(batch)
         if len(batches) == 2:
             edit(workspace.metadata_file(), lambda document: document.update(snapshots=snapshots))
-        real(self, job_id, batch, *more)  # type: ignore[arg-type]
+        real(self, batch)
 
     monkeypatch.setattr(deletion, "BATCH", 1)
-    monkeypatch.setattr(Deletion, "_delete_batch", meanwhile)
+    monkeypatch.setattr(JobDeletion, "delete", meanwhile)
     done = workspace.run(EXPIRE)
     assert [file.path for file in done.files] == [batches[0][0].path]
     assert len(batches) > len(done.files)

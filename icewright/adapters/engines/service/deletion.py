@@ -75,16 +75,6 @@ class DeletionResult:
         return {**deleted, **(waiting if self.waiting else {})}
 
 
-@dataclass
-class _Progress:
-    """The results of the batches so far, by file."""
-
-    deleted: list[FileAction] = field(default_factory=list)
-    failures: dict[str, str] = field(default_factory=dict)
-    stays: dict[str, str] = field(default_factory=dict)
-    tried: set[str] = field(default_factory=set)  # files with a begun attempt: a missing one was deleted by it
-
-
 @dataclass(frozen=True)
 class Deletion:
     """Deletes planned files of jobs, through storage and ledger."""
@@ -134,46 +124,51 @@ class Deletion:
         """
         if delay:
             return DeletionResult((), waiting=tuple(planned), until=self.clock.now() + delay)
-        progress = _Progress()
+        job = JobDeletion(self.files, self.ledger, self.clock, job_id, location, proof, concurrency)
         for batch in _batches(planned):
             try:
-                problem = self._delete_with_retries(job_id, batch, proof, concurrency, progress)
+                problem = job.delete_with_retries(batch)
             except Cancelled:
-                if not owed and not progress.deleted:
+                if not owed and not job.deleted:
                     states = dict.fromkeys((f.path for f in planned), LedgerState.KEPT)
                     self.ledger.record(job_id, states, self.clock.now(), dict.fromkeys(states, "the job was cancelled"))
                 raise
             if problem:
-                remaining = [f for f in planned if f.path not in progress.stays and f not in progress.deleted]
-                waiting = f"{count(len(remaining), 'planned deletion')} left to the next start: {problem}"
-                notes = (
-                    waiting,
-                    *(f"waits: {f.path}" for f in remaining[:_SHOWN]),
-                    *self._notes(job_id, location, progress),
-                )
-                return DeletionResult(tuple(progress.deleted), len(remaining), notes=notes)
-        return DeletionResult(
-            tuple(progress.deleted), len(progress.failures), notes=tuple(self._notes(job_id, location, progress))
-        )
+                return job.unfinished_result(planned, problem)
+        return job.result()
 
     def finish(
         self, job_id: str, location: str, planned: Sequence[FileAction], proof: Proof, concurrency: int
     ) -> DeletionResult:
         """Delete the planned files of a run that is over, without delay and retries; errors are passed on."""
-        progress = _Progress(tried={file.path for file in planned})
+        job = JobDeletion(self.files, self.ledger, self.clock, job_id, location, proof, concurrency)
+        job.tried.update(file.path for file in planned)
         for batch in _batches(planned):
-            self._delete_batch(job_id, batch, proof, concurrency, progress)
-        return DeletionResult(
-            tuple(progress.deleted), len(progress.failures), notes=tuple(self._notes(job_id, location, progress))
-        )
+            job.delete(batch)
+        return job.result()
 
-    def _delete_with_retries(
-        self, job_id: str, batch: Sequence[FileAction], proof: Proof, concurrency: int, progress: _Progress
-    ) -> str:
+
+@dataclass
+class JobDeletion:
+    """Deletes batches of one job's planned files, and collects the results by file."""
+
+    files: TableFiles
+    ledger: DeletionLedger
+    clock: Clock
+    job_id: str
+    location: str
+    proof: Proof
+    concurrency: int
+    deleted: list[FileAction] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+    stays: dict[str, str] = field(default_factory=dict)
+    tried: set[str] = field(default_factory=set)  # files with a begun attempt: a missing one was deleted by it
+
+    def delete_with_retries(self, batch: Sequence[FileAction]) -> str:
         """Delete a batch, with retries after transient errors; return the last error message, or a blank."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                self._delete_batch(job_id, batch, proof, concurrency, progress)
+                self.delete(batch)
             except (LeaseLost, Cancelled):
                 raise
             except RetryableError as error:
@@ -186,74 +181,82 @@ class Deletion:
                 return ""
         return problem
 
-    def _delete_batch(
-        self, job_id: str, batch: Sequence[FileAction], proof: Proof, concurrency: int, progress: _Progress
-    ) -> None:
-        """Prove a batch, claim it in the ledger, stat each file once more, delete, and record the results.
+    def delete(self, batch: Sequence[FileAction]) -> None:
+        """Delete a batch under one proof; where storage is slow, under a new one for the files that are left."""
+        while batch:
+            batch = self._delete_while_proved(batch)
 
-        Where storage is slow, what is left by the time that the proof is too old is proved anew.
+    def _delete_while_proved(self, batch: Sequence[FileAction]) -> Sequence[FileAction]:
+        """Prove files, claim them in the ledger, stat each once more, delete, and record the results.
+
+        Return the files that are left once the proof is too old.
         """
-        began, proved, claimed_files, stats = self._proved(job_id, batch, proof, concurrency)
-        stays = dict(proved.stays) | {
-            f.path: why for f in claimed_files if (why := _replaced_reason(f, stats.get(f.path)))
-        }
-        present = [f for f in claimed_files if stats.get(f.path) is not None and f.path not in stays]
-        deleted_before = [f for f in claimed_files if f.path in progress.tried and stats.get(f.path) is None]
-        left, size, failures = present, _FIRST, dict[str, str]()
-        while left:
-            started = self.clock.now()
+        began, proved, claimed, stats = self._prove_and_claim(batch)
+        stays = dict(proved.stays) | {f.path: why for f in claimed if (why := _replaced_reason(f, stats.get(f.path)))}
+        missing = [f for f in claimed if stats.get(f.path) is None]
+        left = [f for f in claimed if stats.get(f.path) is not None and f.path not in stays]
+        attempted, size, failures = list[FileAction](), _FIRST, dict[str, str]()
+        while left and (started := self.clock.now()) - began <= PROOF_LASTS:
             some, left = left[:size], left[size:]
-            progress.tried.update(f.path for f in some)
-            failures |= self.files.delete([f.path for f in some], concurrency, stats).failures
-            if (now := self.clock.now()) - began > PROOF_LASTS:
-                break
-            size = BATCH if now - started <= _QUICK else _FIRST
-        present, late = present[: len(present) - len(left)], {f.path for f in left}
-        states = dict.fromkeys(stays, LedgerState.KEPT) | dict.fromkeys(failures, LedgerState.FAILED)
-        # also files that did not exist any more
-        settled = states.keys() | late
-        states |= {f.path: LedgerState.DELETED for f in claimed_files if f.path not in settled}
-        self.ledger.record(job_id, states, self.clock.now(), stays | failures)
-        progress.deleted += deleted_before + [f for f in present if f.path not in failures]
-        progress.failures |= failures
-        progress.stays |= stays
-        if left:
-            self._delete_batch(job_id, left, proof, concurrency, progress)
+            self.tried.update(f.path for f in some)
+            failures |= self.files.delete([f.path for f in some], self.concurrency, stats).failures
+            attempted += some
+            size = BATCH if self.clock.now() - started <= _QUICK else _FIRST
+        states = dict.fromkeys((f.path for f in missing + attempted), LedgerState.DELETED)
+        states |= dict.fromkeys(stays, LedgerState.KEPT) | dict.fromkeys(failures, LedgerState.FAILED)
+        self.ledger.record(self.job_id, states, self.clock.now(), stays | failures)
+        self.deleted += [f for f in missing if f.path in self.tried]
+        self.deleted += [f for f in attempted if f.path not in failures]
+        self.failures |= failures
+        self.stays |= stays
+        return left
 
-    def _proved(
-        self, job_id: str, batch: Sequence[FileAction], proof: Proof, concurrency: int
+    def _prove_and_claim(
+        self, batch: Sequence[FileAction]
     ) -> tuple[datetime, Proved, list[FileAction], Mapping[str, FileStat | None]]:
-        """Return the proof of a batch, when it began, and the files that it frees and that are claimed, with stats.
+        """Return when the proof of a batch began, the proof, and the files that are claimed by it, with their stats.
 
         Storage may hang, or the machine sleep, and a writer take in a file meanwhile: an old proof is made anew.
         """
         for _ in range(_ATTEMPTS):
             began = self.clock.now()
-            proved = proof.prove(batch)
-            claimed = self.ledger.claim(job_id, [f.path for f in batch if f.path in proved.free])
-            claimed_files = [f for f in batch if f.path in claimed]
-            stats = self.files.stat([f.path for f in claimed_files], concurrency)
+            proved = self.proof.prove(batch)
+            claimed_paths = self.ledger.claim(self.job_id, [f.path for f in batch if f.path in proved.free])
+            claimed = [f for f in batch if f.path in claimed_paths]
+            stats = self.files.stat([f.path for f in claimed], self.concurrency)
             if self.clock.now() - began <= PROOF_LASTS:
-                return began, proved, claimed_files, stats
+                return began, proved, claimed, stats
         raise StorageUnavailable(f"{count(len(batch), 'file')} could not be proved and looked at within {PROOF_LASTS}")
 
-    def _notes(self, job_id: str, location: str, progress: _Progress) -> Iterator[str]:
+    def result(self) -> DeletionResult:
+        """Return the result after the last batch."""
+        return DeletionResult(tuple(self.deleted), len(self.failures), notes=tuple(self._notes()))
+
+    def unfinished_result(self, planned: Sequence[FileAction], problem: str) -> DeletionResult:
+        """Return the result where a problem leaves the remaining planned files to the next start."""
+        settled = self.stays.keys() | {f.path for f in self.deleted}
+        remaining = [f.path for f in planned if f.path not in settled]
+        waiting = f"{count(len(remaining), 'planned deletion')} left to the next start: {problem}"
+        notes = (waiting, *(f"waits: {path}" for path in remaining[:_SHOWN]), *self._notes())
+        return DeletionResult(tuple(self.deleted), len(remaining), notes=notes)
+
+    def _notes(self) -> Iterator[str]:
         """Yield which files were not deleted and why, and where the exported ledger is."""
-        failed = sorted(progress.failures.items())
+        failed = sorted(self.failures.items())
         yield from (f"{path} could not be deleted and is tried again: {why}" for path, why in failed[:_SHOWN])
         if len(failed) > _SHOWN:
-            yield f"{len(failed) - _SHOWN} more could not be deleted; `icewright show {job_id}` has them"
+            yield f"{len(failed) - _SHOWN} more could not be deleted; `icewright show {self.job_id}` has them"
         by_reason: dict[str, list[str]] = {}
-        for path, why in progress.stays.items():
+        for path, why in self.stays.items():
             by_reason.setdefault(why, []).append(path)
         for why, paths in by_reason.items():
             yield f"{count(len(paths), 'planned file')} kept: {why}: {', '.join(sorted(paths)[:3])}"
         try:
-            self.files.tidy([f.path for f in progress.deleted], location)
+            self.files.tidy([f.path for f in self.deleted], self.location)
         except IcewrightError as error:  # empty folders are no harm
             yield f"empty folders are left: {error}"
         try:
-            yield self.ledger.export(job_id)
+            yield self.ledger.export(self.job_id)
         except StoreUnavailable as error:  # the deletions are recorded, and no reason to begin again
             yield f"the ledger is not exported: {error}"
 
