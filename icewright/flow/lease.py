@@ -24,7 +24,7 @@ class Lease:
 
     def __init__(self, runtime: Runtime, job_id: str, limit: timedelta, work: SupervisedWork | None = None) -> None:
         self.work = work or current_work() or SupervisedWork(f"job {job_id}")
-        self._runtime, self._job_id = runtime, job_id
+        self._runtime, self.job_id = runtime, job_id
         self._began = self._renewed = runtime.clock.now()
         self._status = LeaseStatus.HELD
         self.set_limits(limit, timedelta(seconds=STALL.default))
@@ -36,7 +36,7 @@ class Lease:
     def renew(self) -> LeaseStatus:
         """Renew the lease in the store and return its status."""
         now = self._runtime.clock.now()
-        self._status = self._runtime.store.jobs.heartbeat(self._job_id, now)
+        self._status = self._runtime.store.jobs.heartbeat(self.job_id, now)
         if self._status is not LeaseStatus.LOST:
             self._renewed = now
         return self._status
@@ -45,7 +45,7 @@ class Lease:
         """Return why the job must end, by its last renewal, its limits and the process; None while it may go on."""
         match self._status:
             case LeaseStatus.LOST:
-                return LeaseLost(f"job {self._job_id} does not hold its table any more")
+                return LeaseLost(f"job {self.job_id} does not hold its table any more")
             case LeaseStatus.CANCELLED:
                 return Cancelled("it was asked to stop")
             case LeaseStatus.HELD:
@@ -84,7 +84,7 @@ class Lease:
         self.work.require_attended()
         with suppress(StorageUnavailable):
             if self.renew() is LeaseStatus.LOST:
-                raise LeaseLost(f"job {self._job_id} does not hold its table any more")
+                raise LeaseLost(f"job {self.job_id} does not hold its table any more")
 
     @contextmanager
     def heartbeat(self) -> Iterator[Lease]:
@@ -101,7 +101,7 @@ class Lease:
                 except Exception:  # noqa: BLE001, S112 - the store is away for a moment: the lease outlives some beats
                     continue
 
-        thread = threading.Thread(target=renew_until_stopped, name=f"heartbeat {self._job_id}", daemon=True)
+        thread = threading.Thread(target=renew_until_stopped, name=f"heartbeat {self.job_id}", daemon=True)
         with self.work.attached():
             thread.start()
             try:

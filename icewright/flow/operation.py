@@ -28,10 +28,8 @@ from icewright.core.errors import (
 )
 from icewright.core.policy import COMMIT_RETRIES, RETRIES, TIMEOUT, Operation
 from icewright.core.runs import (
-    JOB_ID,
     REFUSED,
     TIME_AND_COST,
-    FileAction,
     OperationState,
     Outcome,
     backoff,
@@ -42,7 +40,6 @@ from icewright.core.runs import (
 )
 from icewright.core.steps import (
     CheckFiles,
-    ComputeStatistics,
     Due,
     ExpireSnapshots,
     NotDue,
@@ -61,7 +58,8 @@ from icewright.flow.breakers import record_fault
 from icewright.flow.evaluate import measure, with_readers
 from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
-from icewright.ports import LedgerState, SnapshotPin, StepRequest, Unfinished
+from icewright.flow.unknown_commit import finish_deletions, landed_metrics
+from icewright.ports import SnapshotPin, StepRequest
 
 _WITHOUT_BASE = ExpireSnapshots | RemoveOrphans | TagRecoveryPoints | CheckFiles  # go on when snapshots expire
 MAX_COMPACT_CONFLICTS = 2  # conflicts after which compaction gives way to writers
@@ -184,52 +182,19 @@ class OperationRunner:
 
     def _resolve_unknown_commit(self, error: CommitStateUnknown) -> Outcome:
         """Read the table after a lost reply and return whether the last step's commit landed, as an outcome."""
-        step, unknown = self.last_step, failed(self.operation, f"{error}; nothing was cleaned up", fault=error.owner)
+        unknown = failed(self.operation, f"{error}; nothing was cleaned up", fault=error.owner)
         try:
             current = load(self.runtime, self.request.ref, self.request.table_uuid)
         except IcewrightError:
             return unknown
-        landed = "the reply to the commit was lost, but the table shows that it landed"
-        if any(
-            s.summary.get(JOB_ID) == self.job_id and s.snapshot_id not in self.base_snapshots for s in current.snapshots
-        ):
-            return committed(self.operation, landed, {}, notes=(str(error),))
-        if isinstance(step, TagRecoveryPoints) and {p.tag for p in step.make} <= set(current.refs):
-            return committed(self.operation, landed, {"points_made": len(step.make)}, notes=(str(error),))
-        if isinstance(step, ComputeStatistics) and step.snapshot_id in {
-            file.snapshot_id for file in (current.statistics if step.columns else current.partition_statistics)
-        }:  # it had none when the step was planned
-            return committed(self.operation, landed, {}, notes=(str(error),))
-        if not isinstance(step, ExpireSnapshots) or set(step.snapshot_ids) & current.by_id.keys():
+        metrics = landed_metrics(self.last_step, current, self.job_id, self.base_snapshots)
+        if metrics is None:
             return unknown
-        metrics = {"snapshots_expired": len(step.snapshot_ids), "refs_removed": len(step.remove_refs)}
-        return self._finish_deletions(
-            current.table_uuid, committed(self.operation, landed, metrics, notes=(str(error),))
-        )
-
-    def _finish_deletions(self, table_uuid: str, expired: Outcome) -> Outcome:
-        """Execute the deletions that the expiry had planned; return its outcome with their results."""
-        rows = self.runtime.store.ledger.files(self.job_id)
-        planned_rows = [r for r in rows if r["state"] == LedgerState.PLANNED]
-        delayed = [r for r in planned_rows if r["delete_after"] is not None]
-        files = tuple(
-            FileAction(r["path"], r["bytes"], r["kind"], r["modified"]) for r in planned_rows if r not in delayed
-        )
-        intent, since = self.runtime.store.ledger.commit_intent(self.job_id), self.runtime.clock.now()
-        if not files and intent is None:
-            return expired
-        unfinished = Unfinished(self.job_id, self.request.ref, table_uuid, (self.operation,), files, since, intent)
-        try:
-            self.lease.check()  # waiting for the reply may have outlasted the lease: readers pin, another job deletes
-            deleted = self.runtime.engine.resume(unfinished)
-        except IcewrightError as error:
-            waiting = f"{count(len(files), 'planned deletion')} waiting for the next start: {error}"
-            metrics = {**expired.metrics, "files_failed": len(files)}
-            return replace(expired, metrics=metrics, notes=(*expired.notes, waiting))
-        summary, notes = f"{expired.summary}; {deleted.summary}", (*expired.notes, *deleted.notes)
-        return replace(
-            expired, summary=summary, metrics={**expired.metrics, **deleted.metrics}, files=deleted.files, notes=notes
-        )
+        landed = "the reply to the commit was lost, but the table shows that it landed"
+        outcome = committed(self.operation, landed, metrics, notes=(str(error),))
+        if isinstance(self.last_step, ExpireSnapshots):
+            return finish_deletions(self.runtime, self.lease, self.request.ref, current.table_uuid, outcome)
+        return outcome
 
     def _conflict_limit(self) -> int:
         limit = self.knobs[COMMIT_RETRIES] + 1
