@@ -25,7 +25,7 @@ from icewright.core.errors import IcewrightError
 from icewright.flow.alert import alert_due
 from icewright.flow.archive import Archiving, archive_due
 from icewright.flow.detect import DetectionLanes, configured_policy
-from icewright.flow.evaluate import Evaluator
+from icewright.flow.evaluator import Evaluator
 from icewright.flow.events import read_reports
 from icewright.flow.queue import Planning
 from icewright.flow.reconcile import Reconciler

@@ -12,7 +12,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.flow.detect import Detected, detect, schedule_changed
-from icewright.flow.evaluate import evaluate_due
+from icewright.flow.evaluator import evaluate_due
 from icewright.flow.execute import JobResult, execute
 from icewright.flow.operation import Request
 from icewright.flow.queue import plan_now

@@ -27,7 +27,8 @@ from icewright.core.paths import local_path
 from icewright.core.policy import ENABLED, ORPHAN_MODE, Operation
 from icewright.core.runs import FileAction, JobState, OperationState
 from icewright.core.words import count
-from icewright.flow.evaluate import evaluate_due, evaluate_table
+from icewright.flow.evaluate import evaluate_table
+from icewright.flow.evaluator import evaluate_due
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.flow.undo import give_up, release_abandoned_undos, undo
 from icewright.ports import LedgerState, RestoreSnapshots, SnapshotPin

@@ -15,7 +15,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import Outcome
 from icewright.core.table import TableRef
 from icewright.flow.detect import detect
-from icewright.flow.evaluate import evaluate_due
+from icewright.flow.evaluator import evaluate_due
 from icewright.flow.execute import execute
 from icewright.flow.operation import Request
 from icewright.flow.reconcile import reconcile_interrupted

@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 
 from icewright.core.runs import OperationState
 from icewright.flow.detect import detect
-from icewright.flow.evaluate import evaluate_due
+from icewright.flow.evaluator import evaluate_due
 from icewright.flow.reconcile import reconcile_interrupted
 from icewright.testing import FixedClock
 from tests.faults.interceptors import WRITES, Call, Hook, opened

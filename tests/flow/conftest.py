@@ -25,7 +25,7 @@ def bench(copied_store: Callable[[Path], sa.Engine], tmp_path: Path) -> Iterator
 @pytest.fixture
 def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds of evaluation that give up waiting soon."""
-    monkeypatch.setattr("icewright.flow.evaluate.ROUND", timedelta(milliseconds=100))
+    monkeypatch.setattr("icewright.flow.evaluator.ROUND", timedelta(milliseconds=100))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from icewright.core.capacity import Limits
 from icewright.core.errors import LeaseLost
 from icewright.core.runs import JobState, OperationState
 from icewright.core.table import TableMetadata, TableRef
-from icewright.flow.evaluate import Evaluator, evaluate_due
+from icewright.flow.evaluator import Evaluator, evaluate_due
 from icewright.flow.lease import Lease
 from icewright.flow.queue import Planning
 from icewright.flow.runtime import Runtime

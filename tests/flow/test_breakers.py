@@ -26,7 +26,7 @@ from icewright.core.verdicts import Evaluation
 from icewright.flow.alert import Alerting, alert_due
 from icewright.flow.breakers import record_failure
 from icewright.flow.detect import DetectionLanes, claim_due
-from icewright.flow.evaluate import Evaluator, evaluate_due
+from icewright.flow.evaluator import Evaluator, evaluate_due
 from icewright.flow.execute import JobResult, execute_dequeued
 from icewright.flow.queue import Planning, plan_now
 from icewright.flow.runtime import Scope

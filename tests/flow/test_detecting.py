@@ -21,7 +21,7 @@ from icewright.core.errors import (
     StoreUnavailable,
 )
 from icewright.flow.detect import detect
-from icewright.flow.evaluate import evaluate_due
+from icewright.flow.evaluator import evaluate_due
 from icewright.flow.runtime import Scope
 from icewright.ports import Pointer
 from icewright.testing import NOW, REF, partition

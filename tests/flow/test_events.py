@@ -15,7 +15,8 @@ from icewright.core.policy import Operation
 from icewright.core.rewriting import PRIOR_READS
 from icewright.core.steps import Due, why
 from icewright.flow.detect import detect
-from icewright.flow.evaluate import evaluate_due, evaluate_now
+from icewright.flow.evaluate import evaluate_now
+from icewright.flow.evaluator import evaluate_due
 from icewright.flow.events import ReceivedEvents, read_reports, receive_events
 from icewright.ports import NewReports, Receipt
 from icewright.testing import NOW, REF, partition

@@ -16,7 +16,7 @@ from icewright.core.layering import PolicyRule
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.flow.detect import configured_policy
-from icewright.flow.evaluate import evaluate_due
+from icewright.flow.evaluator import evaluate_due
 from icewright.flow.execute import execute_dequeued
 from icewright.flow.queue import Planning, plan_now
 from icewright.flow.reconcile import MAX_INTERRUPTED, Reconciler, reconcile_interrupted

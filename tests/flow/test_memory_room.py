@@ -10,7 +10,7 @@ import pytest
 
 from icewright.core.errors import MemoryBusy
 from icewright.core.table import TableMetadata, TableRef
-from icewright.flow.evaluate import Evaluator
+from icewright.flow.evaluator import Evaluator
 from icewright.ports.memory import ROOM, MetadataRoom
 from icewright.testing import REF
 from tests.flow.bench import Bench
@@ -127,7 +127,7 @@ def test_a_table_that_hangs_keeps_the_room_for_a_while_only() -> None:
 @pytest.mark.cases(150)
 def test_an_evaluation_without_room_is_put_off(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The table is no fault's: it has no error, and is evaluated half a minute later."""
-    monkeypatch.setattr("icewright.flow.evaluate.MEMORY_PATIENCE", 0.0)
+    monkeypatch.setattr("icewright.flow.evaluator.MEMORY_PATIENCE", 0.0)
     bench.table()
     load = bench.catalog.load
 

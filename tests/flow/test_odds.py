@@ -16,7 +16,8 @@ from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, JobState
 from icewright.core.table import TableRef
 from icewright.flow.bulk import queue_manual_job
-from icewright.flow.evaluate import evaluate_and_record, evaluate_due
+from icewright.flow.evaluate import evaluate_and_record
+from icewright.flow.evaluator import evaluate_due
 from icewright.flow.execute import execute, execute_dequeued
 from icewright.flow.lease import Lease
 from icewright.flow.operation import Request

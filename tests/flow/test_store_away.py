@@ -14,7 +14,7 @@ from icewright.app.worker import Worker
 from icewright.core.errors import StoreUnavailable
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
-from icewright.flow.evaluate import Evaluator, evaluate_due
+from icewright.flow.evaluator import Evaluator, evaluate_due
 from icewright.flow.queue import Planning
 from icewright.ports import FleetPause, RunRow, StepRequest
 from icewright.ports.rows import Registration

@@ -23,7 +23,7 @@ from icewright.app.bootstrap import Application, application, read_config
 from icewright.app.demo.tables import events, metrics
 from icewright.app.service import Service, running
 from icewright.core.runs import JobState
-from icewright.flow.evaluate import evaluate_due
+from icewright.flow.evaluator import evaluate_due
 from icewright.flow.queue import plan_now
 from tests.cli.workspace import Workspace
 from tests.contracts.bench import new_database
