@@ -386,9 +386,10 @@ class TableFiles(Storage, Protocol):
         bytes, referenced, content_bytes, spec_id, and manifest: the index of the manifest in `manifests`.
         """
 
-    def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
+    def live_files(self, manifests: Sequence[ManifestFile], *, spare_cores: int = 0) -> Iterator[pa.RecordBatch]:
         """Return the files that are live in the manifests, in bounded memory.
 
         Columns: path, bytes, content, format, and manifest: the index of the manifest in `manifests`. A path may come
-        more than once. Complete or an error: an unreadable manifest ends the iteration by raising.
+        more than once. Complete or an error: an unreadable manifest ends the iteration by raising. `spare_cores` are
+        left to what the caller does meanwhile.
         """

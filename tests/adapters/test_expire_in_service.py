@@ -83,7 +83,7 @@ class Storage(TableFiles):
         schema = {f.name: pl.String if f.name == "path" else pl.Int64 for f in fields(ManifestFile)}
         return pl.DataFrame([astuple(one) for one in found], schema, orient="row").to_arrow()
 
-    def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
+    def live_files(self, manifests: Sequence[ManifestFile], *, spare_cores: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the files of each manifest."""
         for row, manifest in enumerate(manifests):
             self.looked_at.append(manifest.path)

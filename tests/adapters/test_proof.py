@@ -58,7 +58,7 @@ class TableFiles(MetadataFiles):
         rows = [astuple(ManifestFile(path, 1, 0, ManifestContent.DATA, 1, 1, 1, 1, 0, 0)) for path in paths]
         return pl.DataFrame(rows, [f.name for f in fields(ManifestFile)], orient="row").to_arrow()
 
-    def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
+    def live_files(self, manifests: Sequence[ManifestFile], *, spare_cores: int = 0) -> Iterator[pa.RecordBatch]:
         """Yield the files of each manifest."""
         for row, manifest in enumerate(manifests):
             self.looked_at.append(manifest.path)

@@ -51,7 +51,8 @@ _OF_AN_ENTRY = (
 _REQUIRED = (ids.STATUS, ids.FILE_PATH, ids.FILE_SIZE)
 _COUNTS = (ids.VALUE_COUNTS, ids.NULL_COUNTS)
 _LIVE = ("path", "bytes", "content", "format")
-_TASKS = min(4, os.cpu_count() or 1)  # which decode; `read_ahead` waits for slow files
+_CORES = os.cpu_count() or 1
+_TASKS = 4  # at most, which decode; `read_ahead` waits for slow files
 # bytes of manifests that one task reads, some five times as many once inflated: with more, most processor time goes
 # into pages of memory that are new each time
 _BYTES_PER_TASK = 1 << 20
@@ -128,7 +129,7 @@ class ManifestReader:
         table = pa.Table.from_batches(batches, ENTRY).combine_chunks()
         return _inherit(table, manifests, [b.num_rows for b in batches])
 
-    def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pl.DataFrame]:
+    def live_files(self, manifests: Sequence[ManifestFile], *, spare_cores: int = 0) -> Iterator[pl.DataFrame]:
         """Yield `path`, `bytes`, `content`, `format` and `manifest` (index) of live entries in chunks: bounded memory.
 
         A path may come more than once. Complete or an error: an unreadable manifest ends the iteration by raising.
@@ -136,7 +137,7 @@ class ManifestReader:
         start = 0
         for tasks in _chunks(manifests):
             cached = self.cache.load([_cache_key(m) for task in tasks for m in task])
-            for task, frame in zip(tasks, _in_parallel(partial(self._live, cached), tasks), strict=True):
+            for task, frame in zip(tasks, _in_parallel(partial(self._live, cached), tasks, spare_cores), strict=True):
                 yield frame.with_columns(pl.col("manifest") + start)
                 start += len(task)
 
@@ -264,11 +265,11 @@ def _chunks(manifests: Sequence[ManifestFile]) -> Iterator[list[list[ManifestFil
 
 
 def _in_parallel(
-    read: Callable[[Sequence[ManifestFile]], Result], tasks: Sequence[Sequence[ManifestFile]]
+    read: Callable[[Sequence[ManifestFile]], Result], tasks: Sequence[Sequence[ManifestFile]], spare_cores: int = 0
 ) -> list[Result]:
     if len(tasks) == 1:
         return [read(tasks[0])]
-    with WorkerThreads(_TASKS) as pool:
+    with WorkerThreads(min(_TASKS, max(1, _CORES - spare_cores))) as pool:
         return list(pool.map(read, tasks))
 
 

@@ -271,8 +271,8 @@ class IcebergFiles:
             self._entries.put(key, entries)
         return entries
 
-    def live_files(self, manifests: Sequence[ManifestFile]) -> Iterator[pa.RecordBatch]:
-        for frame in self.reader.live_files(manifests):
+    def live_files(self, manifests: Sequence[ManifestFile], *, spare_cores: int = 0) -> Iterator[pa.RecordBatch]:
+        for frame in self.reader.live_files(manifests, spare_cores=spare_cores):
             yield from frame.to_arrow(compat_level=pl.CompatLevel.newest()).to_batches()  # copies no text
 
 

@@ -177,7 +177,7 @@ class IntegrityCheck:
         numbered = pl.Series(numbers, dtype=pl.UInt32)
         hashes = [
             frame.select("bytes", hash=self._hashes(frame["path"]), manifest=numbered.gather(frame["manifest"]))
-            for frame in paths_by_manifest(self.files, manifests[numbers])
+            for frame in paths_by_manifest(self.files, manifests[numbers], spare_cores=1)  # for the listing
         ]
         self._checked += sum(frame.height for frame in hashes)
         self._named += hashes

@@ -86,10 +86,10 @@ def content_by_manifest(files: TableFiles, manifests: pl.DataFrame) -> Iterator[
         yield frame.select("path", "bytes", kinds, "manifest")
 
 
-def paths_by_manifest(files: TableFiles, manifests: pl.DataFrame) -> Iterator[pl.DataFrame]:
+def paths_by_manifest(files: TableFiles, manifests: pl.DataFrame, *, spare_cores: int = 0) -> Iterator[pl.DataFrame]:
     """Yield the rows of `content_by_manifest` as manifests have them: without kinds, for which each path costs more."""
     rows = listed(manifests)
-    for batch in files.live_files(rows):
+    for batch in files.live_files(rows, spare_cores=spare_cores):
         yield _located(pl.DataFrame(pl.from_arrow(batch)), rows[0].path)
 
 
