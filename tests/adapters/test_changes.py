@@ -112,7 +112,7 @@ def test_a_snapshot_comes_after_the_others() -> None:
     """In the log of main too, unless it is a branch's; no change makes the table older than it was."""
     before = without(**{"format-version": 3, "next-row-id": 9, "last-updated-ms": MILLIS + 5})
     after = changed(before, AddSnapshot(ADDED, "main"))
-    assert after["snapshot-log"] == [*before["snapshot-log"], {"snapshot-id": 5, "timestamp-ms": 1}]
+    assert after["snapshot-log"] == [*before["snapshot-log"], {"snapshot-id": 5, "timestamp-ms": MILLIS + 5}]
     assert (after["snapshots"][-1]["first-row-id"], after["last-updated-ms"]) == (9, MILLIS + 5)
     branched = changed(before, AddSnapshot(ADDED, "dev"))
     assert (branched["snapshot-log"], branched["current-snapshot-id"]) == (before["snapshot-log"], HEAD)
@@ -156,6 +156,16 @@ def test_statistics_are_set(name: str) -> None:
     after = changed(before, SetStatistics(HEAD, **{name.replace("-", "_"): new}))
     assert after[name] == [others, new]
     assert after.keys() == before.keys()
+
+
+@pytest.mark.parametrize("ahead", ["last-updated-ms", "snapshot-log"])
+@pytest.mark.parametrize("change", [AddSnapshot(ADDED, "main"), SetRefs((SnapshotRef("main", BRANCH, FIRST),))])
+def test_no_time_goes_back_behind_a_writers_clock_that_was_ahead(ahead: str, change: Change) -> None:
+    """Iceberg's library would refuse to load the table."""
+    later = MILLIS + 7_200_000
+    value: Any = later if ahead == "last-updated-ms" else [{"snapshot-id": HEAD, "timestamp-ms": later}]
+    after = changed(document(**{ahead: value}), change)
+    assert [after["snapshot-log"][-1]["timestamp-ms"], after["last-updated-ms"]] == [later, later]
 
 
 def test_the_metadata_log_keeps_what_the_table_asks_for() -> None:

@@ -135,21 +135,30 @@ def test_sizes_of_manifests(
     assert replacing.written[0].row == {**new("w1").row, ids.MANIFEST_FIRST_ROW_ID: None}
 
 
-@pytest.mark.parametrize(("version", "ahead", "branch"), [(2, 1, "main"), (1, -1, "main"), (3, 0, "audit")])
-def test_what_is_committed(files: IcebergFiles, tmp_path: Path, version: int, ahead: int, branch: str) -> None:
-    """The new manifests, then those that stay, under a snapshot that is later than the one before it."""
+@pytest.mark.parametrize(
+    ("version", "ahead", "updated", "branch"),
+    [(2, 1, 0, "main"), (1, -1, -1, "main"), (3, 0, 0, "audit"), (2, 1, 2, "main")],
+)
+def test_what_is_committed(
+    files: IcebergFiles, tmp_path: Path, version: int, ahead: int, updated: int, branch: str
+) -> None:
+    """The new manifests, then those that stay, under a snapshot that is later than the one before it.
+
+    Nor is it earlier than the table's last change, by the clock of whoever made that.
+    """
     schema = {"schema-id": 4} if version > 1 else {}  # which v1 may leave out
     bench = Bench(files, tmp_path, format_version=version, schema=schema)
     current = bench.base.current_snapshot
     assert current is not None
     bench.clock.time = current.timestamp + timedelta(hours=ahead)
+    bench.base = replace(bench.base, last_updated=current.timestamp + timedelta(hours=updated))
     replacing = bench.replacing(branch=branch)
     replacing.written += [new("n1"), new("n2", None)]
     after = replacing.commit({"m2"}, {"entries": "4"}, *(["delete"] if version == 3 else []))
     (change,) = bench.catalog.commits
     assert isinstance(change, AddSnapshot)
     snapshot, sequence = dict(change.snapshot), bench.base.last_sequence_number + 1 if version > 1 else 0
-    later = max(bench.clock.time, current.timestamp + timedelta(milliseconds=1))
+    later = max(bench.clock.time, bench.base.last_updated, current.timestamp + timedelta(milliseconds=1))
     counts = {"manifests-created": "2", "manifests-kept": "2", "manifests-replaced": "1"}
     path = snapshot.pop("manifest-list")
     assert path.startswith(f"{tmp_path}/metadata/snap-{replacing.snapshot_id}-1-")

@@ -221,7 +221,13 @@ def _refs(new: Editor) -> dict[str, Json]:
 
 def _update_time(new: Editor, now: datetime) -> int:
     """Return the time of the change in milliseconds, which is never before that of the last one."""
-    return max((now - _EPOCH) // timedelta(milliseconds=1), int(new.get("last-updated-ms", 0)))
+    return max((now - _EPOCH) // timedelta(milliseconds=1), _last_time(new))
+
+
+def _last_time(new: Editor) -> int:
+    """Return the time of the last change, by any writer's clock: Iceberg's library loads no table that goes back."""
+    logged = (int(entry["timestamp-ms"]) for entry in new.get("snapshot-log", [])[-1:])
+    return max([int(new.get("last-updated-ms", 0)), *logged])
 
 
 def _remove_snapshots(new: Editor, change: RemoveSnapshots) -> None:
@@ -260,7 +266,7 @@ def _add_snapshot(new: Editor, change: AddSnapshot) -> None:
     new.set("refs", refs)
     if change.branch == MAIN:
         new.set("current-snapshot-id", snapshot["snapshot-id"])
-        entry = {"snapshot-id": snapshot["snapshot-id"], "timestamp-ms": snapshot["timestamp-ms"]}
+        entry = {"snapshot-id": snapshot["snapshot-id"], "timestamp-ms": max(snapshot["timestamp-ms"], _last_time(new))}
         new.set("snapshot-log", [*new.get("snapshot-log", []), entry])
 
 

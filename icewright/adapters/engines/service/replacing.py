@@ -101,8 +101,10 @@ class Replacing:
         snapshot: dict[str, Any] = {
             "snapshot-id": self.snapshot_id,
             "parent-snapshot-id": current.snapshot_id,
+            # a writer's clock may be ahead: Iceberg's library loads no table whose times go back
             "timestamp-ms": max(
-                int(self.clock.now().timestamp() * 1000), int(current.timestamp.timestamp() * 1000) + 1
+                *(int(one.timestamp() * 1000) for one in (self.clock.now(), base.last_updated)),
+                int(current.timestamp.timestamp() * 1000) + 1,
             ),
             "manifest-list": self._list,
             "summary": {"operation": operation} | {f"manifests-{n}": str(c) for n, c in counts.items()} | {**summary},
