@@ -86,6 +86,7 @@ def test_a_table_without_snapshots_has_no_main() -> None:
         (SetRefs((), frozenset({"main"})), "main cannot be removed"),
         (SetRefs((SnapshotRef("v2", TAG, 7),)), "tag v2 cannot be set: the table has no snapshot 7"),
         (SetStatistics(7), "statistics cannot be set: the table has no snapshot 7"),
+        (AddSnapshot(ADDED, "main"), f"main is of snapshot {SECOND}, the current one is {HEAD}, and which of them"),
     ],
 )
 def test_what_is_refused(change: Change, words: str) -> None:

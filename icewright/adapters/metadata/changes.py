@@ -261,7 +261,12 @@ def _add_snapshot(new: Editor, change: AddSnapshot) -> None:
     new.set("snapshots", [*new.items("snapshots"), snapshot])
     if "sequence-number" in snapshot:
         new.set("last-sequence-number", snapshot["sequence-number"])
-    refs = _refs(new)
+    refs, current = _refs(new), new.get("current-snapshot-id", NO_SNAPSHOT)
+    if change.branch == MAIN and refs.get(MAIN, {}).get("snapshot-id", current) != current:
+        raise Refused(
+            f"{new.get('location', '')}: main is of snapshot {refs[MAIN]['snapshot-id']}, the current one is {current}"
+            ", and which of them readers see is not known: restore the table to one"
+        )
     refs[change.branch] = {"type": "branch", **refs.get(change.branch, {}), "snapshot-id": snapshot["snapshot-id"]}
     new.set("refs", refs)
     if change.branch == MAIN:
