@@ -159,14 +159,18 @@ def test_statistics_are_set(name: str) -> None:
     assert after.keys() == before.keys()
 
 
-@pytest.mark.parametrize("ahead", ["last-updated-ms", "snapshot-log"])
+@pytest.mark.parametrize("ahead", ["last-updated-ms", "snapshot-log", "metadata-log"])
 @pytest.mark.parametrize("change", [AddSnapshot(ADDED, "main"), SetRefs((SnapshotRef("main", BRANCH, FIRST),))])
 def test_no_time_goes_back_behind_a_writers_clock_that_was_ahead(ahead: str, change: Change) -> None:
     """Iceberg's library would refuse to load the table."""
     later = MILLIS + 7_200_000
-    value: Any = later if ahead == "last-updated-ms" else [{"snapshot-id": HEAD, "timestamp-ms": later}]
+    entry = {"snapshot-id": HEAD, "metadata-file": "m", "timestamp-ms": later}
+    value: Any = later if ahead == "last-updated-ms" else [entry]
     after = changed(document(**{ahead: value}), change)
-    assert [after["snapshot-log"][-1]["timestamp-ms"], after["last-updated-ms"]] == [later, later]
+    for log in ("snapshot-log", "metadata-log"):
+        times = [each["timestamp-ms"] for each in (*after[log], {"timestamp-ms": later})]
+        assert times == sorted(times)
+    assert after["last-updated-ms"] == later
 
 
 def test_the_metadata_log_keeps_what_the_table_asks_for() -> None:

@@ -205,7 +205,7 @@ def apply_change(document: Document, location: str, change: Change, now: datetim
         case _:
             assert_never(change)
     limit = number_or(METADATA_LOG, str(new.get("properties", {}).get("write.metadata.previous-versions-max", "")))
-    updated = new.get("last-updated-ms", 0)
+    updated = _last_time(new, "metadata-log")
     log = [*new.get("metadata-log", []), {"metadata-file": location, "timestamp-ms": updated}]
     new.set("metadata-log", log[-max(1, limit) :])
     new.set("last-updated-ms", _update_time(new, now))
@@ -221,12 +221,12 @@ def _refs(new: Editor) -> dict[str, Json]:
 
 def _update_time(new: Editor, now: datetime) -> int:
     """Return the time of the change in milliseconds, which is never before that of the last one."""
-    return max((now - _EPOCH) // timedelta(milliseconds=1), _last_time(new))
+    return max((now - _EPOCH) // timedelta(milliseconds=1), _last_time(new, "snapshot-log", "metadata-log"))
 
 
-def _last_time(new: Editor) -> int:
-    """Return the time of the last change, by any writer's clock: Iceberg's library loads no table that goes back."""
-    logged = (int(entry["timestamp-ms"]) for entry in new.get("snapshot-log", [])[-1:])
+def _last_time(new: Editor, *logs: str) -> int:
+    """Return the time of the last change and entry of the logs: Iceberg's library loads no table that goes back."""
+    logged = (int(entry.get("timestamp-ms") or 0) for log in logs for entry in new.get(log, [])[-1:])
     return max([int(new.get("last-updated-ms", 0)), *logged])
 
 
@@ -271,7 +271,8 @@ def _add_snapshot(new: Editor, change: AddSnapshot) -> None:
     new.set("refs", refs)
     if change.branch == MAIN:
         new.set("current-snapshot-id", snapshot["snapshot-id"])
-        entry = {"snapshot-id": snapshot["snapshot-id"], "timestamp-ms": max(snapshot["timestamp-ms"], _last_time(new))}
+        last = _last_time(new, "snapshot-log")
+        entry = {"snapshot-id": snapshot["snapshot-id"], "timestamp-ms": max(snapshot["timestamp-ms"], last)}
         new.set("snapshot-log", [*new.get("snapshot-log", []), entry])
 
 
