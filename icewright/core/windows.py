@@ -43,12 +43,12 @@ class Window:
         return min(begin for begin, _ in self.spans(now) if begin > now)
 
     def spans(self, now: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """Yield begin and end, in UTC, of the window on each of its days from yesterday until a week and a day later.
+        """Yield begin and end, in UTC, of the window on each of its days from yesterday until two weeks later.
 
-        A day on which the zone's clocks skip the whole window has no span.
+        A day on which the zone's clocks skip the whole window has no span: the one after it may be that far away.
         """
         today = now.astimezone(self.zone).date()
-        for day in (today + timedelta(days=d) for d in range(-1, _WEEK + 2)):
+        for day in (today + timedelta(days=d) for d in range(-1, 2 * _WEEK + 2)):
             if day.weekday() in self.days:
                 last_day = day if self.end > self.begin else day + timedelta(days=1)
                 begin = datetime.combine(day, self.begin, self.zone).astimezone(UTC)

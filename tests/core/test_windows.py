@@ -56,8 +56,9 @@ def test_windows_follow_the_clocks_of_their_zone(windows: str, begin: str, end: 
 
 def test_a_window_that_the_clocks_skip_does_not_open() -> None:
     """02:00 to 03:00 does not exist in Berlin on the day on which summer time begins."""
-    saturday = datetime(2026, 3, 28, 12, tzinfo=UTC)
-    assert opens("sun 02:00-03:00 Europe/Berlin", saturday) == datetime(2026, 4, 5, 0, tzinfo=UTC)
+    for day in range(22, 30):  # from the Sunday before it on
+        noon = datetime(2026, 3, day, 12, tzinfo=UTC)
+        assert opens("sun 02:00-03:00 Europe/Berlin", noon) == datetime(2026, 4, 5, 0, tzinfo=UTC)
 
 
 def test_windows_that_never_close_have_no_end() -> None:
