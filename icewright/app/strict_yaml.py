@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import yaml
 from icewright.core.errors import ConfigError
 
 _MOST_BITS = 1023  # of a whole number: Python writes no longer ones in messages, and no float holds them
+_OTHER_BASE = re.compile(r"[-+]?0[0-9_]+|.*:.*")  # numbers that YAML takes for octal, or for hours and minutes
 
 
 class StrictLoader(yaml.SafeLoader):
@@ -26,6 +28,9 @@ class StrictLoader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(
                 problem=f"no {kind} that there can be; text stands in quotes", problem_mark=node.start_mark
             ) from error
+        if kind in ("int", "float") and _OTHER_BASE.fullmatch(node.value):
+            problem = f"{node.value} is {value} in YAML: write the number that is meant, and text in quotes"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
         if isinstance(value, int) and value.bit_length() > _MOST_BITS:
             raise yaml.MarkedYAMLError(problem="a number of more than 300 digits", problem_mark=node.start_mark)
         return value
@@ -35,8 +40,9 @@ def _mapping(loader: StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     keys: set[object] = set()
     for key_node, _ in node.value:
         key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, str | int | float | bool):
-            raise yaml.MarkedYAMLError(problem=f"{key!r} cannot be a key", problem_mark=key_node.start_mark)
+        if isinstance(key, bool) or not isinstance(key, str | int | float):
+            problem = f"{key!r} cannot be a key; text such as no or on stands in quotes"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
         if key in keys:
             raise yaml.MarkedYAMLError(problem=f"the key {key} stands twice", problem_mark=key_node.start_mark)
         keys.add(key)

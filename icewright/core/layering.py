@@ -211,14 +211,12 @@ def parse_rule(path: str, raw: object, guardrails: Sequence[Guardrail] = ()) -> 
     faults: list[str] = []
     match: tuple[str, ...] = ()
     settings: Mapping[str, Any] = {}
-    pattern = raw.get("match")
-    if pattern is not None and not isinstance(pattern, str):
-        faults.append(f"{path}.match: {kind(pattern)} given; write one pattern, such as lake.events-*")
-    elif pattern is not None:
-        try:
-            match = parse_pattern(pattern)
-        except UsageError as error:
-            faults.append(f"{path}.match: {error}")
+    try:
+        match = parse_pattern(raw["match"]) if isinstance(raw.get("match"), str) else ()
+    except UsageError as error:
+        faults.append(f"{path}.match: {error}")
+    if not isinstance(raw.get("match", ""), str):  # one that is left blank would be a rule for all tables
+        faults.append(f"{path}.match: {kind(raw['match'])} given; write one pattern, such as lake.events-*")
     try:
         settings = parse_settings(f"{path}.set", raw["set"], guardrails)
     except ConfigError as error:
