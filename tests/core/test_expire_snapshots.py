@@ -11,11 +11,9 @@ import pytest
 from icewright.core.cost import service_cost, storage_benefit
 from icewright.core.effective import Knobs
 from icewright.core.operations import expire_snapshots
-from icewright.core.policy import WRITER_STATE_DAYS, WRITER_STATE_KEYS, Operation
-from icewright.core.retention import writer_state_rule
+from icewright.core.policy import Operation
 from icewright.core.steps import Blocked, Due, ExpireSnapshots, NotDue, RetainedSnapshot, Verdict
 from icewright.core.table import MAIN, RefKind, SnapshotHold, SnapshotRef, TableMetadata
-from icewright.core.writer_state import WriterStateRule
 from icewright.testing import NOW, facts, knobs, lineage, manifests, metadata, spec
 
 WEEK = 168
@@ -278,13 +276,6 @@ def test_an_outlived_ref_alone_is_due() -> None:
     assert isinstance(verdict, Due)
     assert "1 refs outlived" in verdict.why
     assert verdict.benefit > 0
-
-
-@pytest.mark.parametrize(("keys", "patterns"), [(None, ()), (" app.*, ,offset", ("app.*", "offset"))])
-def test_where_the_policy_looks_for_states_of_writers(keys: str | None, patterns: tuple[str, ...]) -> None:
-    """Patterns stand with commas between; blanks among them are no patterns."""
-    found = knobs({WRITER_STATE_DAYS.name: 3} | ({WRITER_STATE_KEYS.name: keys} if keys else {}))
-    assert writer_state_rule(found) == WriterStateRule(timedelta(days=3), patterns)
 
 
 def test_the_states_of_writers_reach_the_step() -> None:

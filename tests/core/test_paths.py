@@ -36,6 +36,7 @@ S3: Mapping[str, str] = {"s3a": "s3", "s3n": "s3"}
         ("s3://bucket", Location("s3", "bucket", "/")),
         ("file:/a/b", Location("file", "", "/a/b")),
         ("file:///a/b", Location("file", "", "/a/b")),
+        ("file:////X/a/", Location("file", "", "/X/a/")),
         ("file://localhost/a", Location("file", "localhost", "/a")),
         ("hdfs://nn:8020/a", Location("hdfs", "nn:8020", "/a")),
         ("hdfs:///a", Location("hdfs", "", "/a")),

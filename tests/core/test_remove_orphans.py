@@ -14,7 +14,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import REFUSED, LastRun, OperationState
 from icewright.core.steps import Blocked, Due, NotDue, RemoveOrphans, Verdict
 from icewright.core.table import TableRef
-from icewright.testing import NOW, facts, knobs, manifests, metadata, partition
+from icewright.testing import NOW, facts, knobs, lineage, manifests, metadata, partition
 
 HOUR = timedelta(hours=1)
 CONFIRM = {"remove_orphans.mode": "confirm"}
@@ -97,6 +97,19 @@ def test_a_later_scan_says_when_the_last_was() -> None:
     asked = _verdict(_scan(1, files_scanned=9).for_manual_request())
     assert isinstance(asked, Due)
     assert asked.why == "requested manually; mode report"
+
+
+def test_files_that_a_stopped_streaming_writer_will_commit_are_not_old() -> None:
+    """They stay from an hour before its last commit on, as long as its state is kept, and the scan says so."""
+    state = {"flink.job-id": "j1", "flink.max-committed-checkpoint-id": "6"}
+    for days, hours in ((4, 97), (400, 72)):
+        made = metadata(snapshots=(replace(lineage([24 * days])[0], writer_properties=state),))
+        verdict = remove_orphans.evaluate(facts(of=made), knobs({}), None, NOW)
+        assert isinstance(verdict, Due)
+        assert verdict.work.steps == (replace(remove_orphans.step(knobs({}), NOW), older_than=NOW - hours * HOUR),)
+        assert [note.startswith("files written since 2026-11-17 11:00 UTC") for note in verdict.work.notes] == (
+            [True] if days == 4 else []
+        )
 
 
 def test_a_shared_location_is_not_even_scanned() -> None:

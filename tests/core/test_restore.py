@@ -183,6 +183,11 @@ def test_streaming_writers_whose_commits_leave_are_named() -> None:
         notes = plan_restore(known, TableHistory((), {}), known.by_id[target], NOW).notes
         assert len(notes) == names, target
         assert all(note.startswith("the last commit of Flink job j1, checkpoint 6 leaves main: ") for note in notes)
+    topics = {f"kafka.connect.offsets.t{number}": "{}" for number in range(6)}
+    many = metadata(snapshots=(before, *(replace(s, writer_properties=topics) for s in rest)))
+    (note,) = plan_restore(many, TableHistory((), {}), before, NOW).notes
+    assert [f"t{number}" in note for number in range(6)] == [True] * 5 + [False], note
+    assert " and 1 more leaves main: " in note
 
 
 def test_what_a_restore_changes() -> None:

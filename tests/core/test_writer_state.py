@@ -11,10 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icewright.core.retention import Expiry, expired_by_iceberg, kept_writer_states, plan_expiry
+from icewright.core.policy import WRITER_STATE_DAYS, WRITER_STATE_KEYS
+from icewright.core.retention import (
+    Expiry,
+    expired_by_iceberg,
+    kept_writer_states,
+    plan_expiry,
+    uncommitted_files,
+    writer_state_rule,
+)
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableMetadata
 from icewright.core.writer_state import WriterStateRule, newest_states, total_files
-from icewright.testing import NOW, lineage, metadata, snapshot
+from icewright.testing import NOW, knobs, lineage, metadata, snapshot
 from tests.examples import examples
 
 DAY = timedelta(days=1)
@@ -275,3 +283,32 @@ def test_files_that_a_summary_counts(data: str | None, total: int | None) -> Non
     """Numbers that no table reaches, and words, count nothing."""
     summary = {"total-delete-files": "1"} | ({} if data is None else {"total-data-files": data})
     assert total_files(snapshot(1, summary=summary)) == total
+
+
+@pytest.mark.parametrize(("keys", "patterns"), [(None, ()), (" app.*, ,offset", ("app.*", "offset"))])
+def test_where_the_policy_looks_for_states_of_writers(keys: str | None, patterns: tuple[str, ...]) -> None:
+    """Patterns stand with commas between; blanks among them are no patterns."""
+    found = knobs({WRITER_STATE_DAYS.name: 3} | ({WRITER_STATE_KEYS.name: keys} if keys else {}))
+    assert writer_state_rule(found) == WriterStateRule(timedelta(days=3), patterns)
+
+
+@pytest.mark.parametrize(
+    ("ages", "states", "hours", "who"),
+    [
+        ([9, 4], {}, 72, ""),
+        ([9, 4], {1: FLINK}, 217, "Flink job j1, checkpoint 6, which may commit them when it starts again, until 20"),
+        ([9, 4], {1: SPARK}, 72, ""),  # whose files are written again
+        ([9, 4], {1: SPARK, 2: FLINK}, 97, "Flink job j1"),
+        ([9, 4], {1: FLINK, 2: {OFFSETS: "{}"}}, 217, "Flink job j1"),
+        ([9, 4], {1: FLINK | {OFFSETS: "{}"}}, 217, "Flink job j1"),
+        ([9, 71 / 24], {2: FLINK}, 72, ""),
+        ([31, 4], {1: FLINK}, 72, ""),  # whose state is kept no more
+    ],
+)
+def test_since_when_files_may_be_those_of_a_stopped_writer(
+    ages: Sequence[float], states: Mapping[int, Mapping[str, str]], hours: float, who: str
+) -> None:
+    """From an hour before the oldest state of those that commit files later; and nothing is called old later on."""
+    since, notes = uncommitted_files([days(ages, states)], RULE, NOW, NOW - 3 * DAY)
+    assert since == NOW - timedelta(hours=hours)
+    assert [note.partition(" stay for ")[2][: len(who)] for note in notes] == [who] * bool(who)
