@@ -65,6 +65,7 @@ Z = {"z": file("x", "y", at=-24, ids=(1,)), "b": file("z", at=-5, ids=(1,))}  # 
 SUCCESSORS: dict[str, tuple[Mapping[str, object], Sequence[str]]] = {
     "names the current version": ({"s": file("b", NOW_AT)}, ["s"]),
     "names it in a longer log": ({"s": file(NOW_AT, "lost")}, ["s"]),
+    "names it, by a clock that is days behind": ({"s": file(NOW_AT, "lost", at=-30, ids=(1, 2))}, ["s"]),
     "of ours that crashed": ({STAGED: file("b", NOW_AT)}, []),
     "of ours on which another builds": ({STAGED: file(NOW_AT), "s": file(NOW_AT, STAGED)}, [STAGED, "s"]),
     "of ours on top of one of theirs": ({STAGED: file(NOW_AT, "lost")}, [STAGED]),
