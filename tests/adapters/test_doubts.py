@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import polars as pl
 import pytest
 
-from icewright.adapters.engines.service.doubts import Doubts, require_few_orphans
-from icewright.core.errors import Refused
+from icewright.adapters.engines.service.doubts import Doubts, require_clocks_agree_at, require_few_orphans
+from icewright.core.errors import FolderMissing, Refused
 from icewright.core.table import PartitionField, PartitionSpec, TableMetadata
 from icewright.testing import NOW, metadata
 
@@ -161,3 +161,28 @@ def test_a_share_of_orphans_that_is_not_plausible() -> None:
         with pytest.raises(Refused, match=rf"2 of 2 files look like orphans.*: (look at `)?{words}") as caught:
             require_few_orphans(TABLE, 2, 2, 0.5, look)
         assert caught.value.code == "max_delete_ratio"
+
+
+@pytest.mark.cases(112)
+@pytest.mark.parametrize(
+    ("planned", "behind", "agrees"),
+    [(None, 1, True), (None, 1.01, False), (None, -1, True), (None, -1.01, False), (2, 0, False), (-2, 0, True)],
+)
+def test_by_how_much_our_clock_may_differ_from_the_storage_s(
+    planned: float | None, behind: float, *, agrees: bool
+) -> None:
+    """By an hour, as it is now and as it was for the plan, of each place that is there."""
+
+    def time(root: str) -> datetime:
+        if root == "missing":
+            raise FolderMissing(root)
+        return NOW - timedelta(hours=behind if root == "write path" else 0)
+
+    planned_at = None if planned is None else NOW + timedelta(hours=planned)
+    roots = ["missing", LOCATION, "write path"]
+    if agrees:
+        require_clocks_agree_at(TABLE, roots, NOW, time, planned_at=planned_at)
+        return
+    with pytest.raises(Refused, match=r"clock here says 2.* and that of the storage 2") as caught:
+        require_clocks_agree_at(TABLE, roots, NOW, time, planned_at=planned_at)
+    assert caught.value.code == "clock_skew"
