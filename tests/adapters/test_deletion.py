@@ -289,6 +289,23 @@ def test_a_proof_does_not_last_while_storage_deletes_slowly(monkeypatch: pytest.
     assert sizes == [1, 3]
 
 
+def test_a_file_that_goes_at_a_later_attempt_has_not_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts once, as deleted: where a fault comes after a part of a batch, that part is claimed again too."""
+    monkeypatch.setattr(module, "_FIRST", 1)
+    world, proof = World(), Proof(errors=[None, AWAY])
+    real, world.files.locked = world.files.delete, {DATA[0]}
+
+    def delete(paths: Sequence[str], concurrency: int, found: Mapping[str, FileStat | None]) -> DeleteReport:
+        report = real(paths, concurrency, found)
+        world.files.locked, world.clock.time = set(), world.clock.time + 2 * module.PROOF_LASTS
+        return report
+
+    world.files.delete = delete  # type: ignore[method-assign]
+    done = world.carry_out(planned(*DATA[:2]), proof)
+    assert (proof.batches, [file.path for file in done.files]) == ([DATA[:2], DATA[1:2], DATA[:2], DATA[1:2]], DATA[:2])
+    assert (done.failed, done.notes) == (0, ("ledger of job",))
+
+
 def test_what_is_forbidden_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor is any later batch begun: what is left waits, and is told, without what stays for good."""
     monkeypatch.setattr(module, "BATCH", 2)

@@ -207,7 +207,7 @@ class JobDeletion:
         self.ledger.record(self.job_id, states, self.clock.now(), stays | failures)
         self.deleted += [f for f in missing if f.path in self.tried]
         self.deleted += [f for f in attempted if f.path not in failures]
-        self.failures |= failures
+        self.failures = {path: why for path, why in self.failures.items() if path not in states} | failures
         self.stays |= stays
         return left
 
