@@ -277,6 +277,7 @@ def test_which_metadata_files_may_be_somebodys() -> None:
     own = new
     own = replace(own, properties={"write.metadata.path": NEXT})
     assert beside({CURRENT: VERSIONS}) == LOOKED_AT
+    assert beside({CURRENT: VERSIONS, NEXT: {}}) == LOOKED_AT
     with pytest.raises(AccessDenied):
         beside({CURRENT: VERSIONS, NEXT: AccessDenied("no")})
 
