@@ -47,6 +47,8 @@ GROUPS = {
 }
 FIRST = ("spark", "kills", "servers", "pages", "tests/integration/", "tests/model/", "tests/core/test_simulation", "")
 MEMORY = Path("/dev/shm")  # noqa: S108 - pytest makes folders of its own there, as in /tmp
+_DIALECTS: dict[type[sa.Dialect], sa.Dialect] = {}
+_COMPILED: dict[Any, Any] = {}
 settings.register_profile("long", max_examples=300, deadline=None)  # pytest --hypothesis-profile=long
 # A change is judged by the same examples each time, however busy the machine is; each night tries others.
 settings.register_profile("push", deadline=None, derandomize=not NIGHTLY, print_blob=True)
@@ -149,6 +151,15 @@ def _unsynced(connection: Any, record: Any, _proxy: Any) -> None:
             connection.execute("pragma synchronous = off")
 
 
+@sa.event.listens_for(sa.Engine, "engine_connect")
+def _share_compiled(connection: sa.Connection) -> None:
+    """Let all SQLite engines of a process share what SQLAlchemy compiles, which belongs to the dialect that made it."""
+    engine = connection.engine
+    if engine.dialect.name == "sqlite" and "compiled_cache" not in engine.get_execution_options():
+        engine.dialect = _DIALECTS.setdefault(type(engine.dialect), engine.dialect)
+        engine.update_execution_options(compiled_cache=_COMPILED)
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """A PostgreSQL server for the whole session; mark as `external` what asks for it."""
@@ -157,35 +168,23 @@ def postgres_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def _migrated(tmp_path_factory: pytest.TempPathFactory) -> sa.Engine:
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A state store in a SQLite file with every migration; tests take copies."""
     from icewright.adapters.store.database import open_database, upgrade
 
-    engine = open_database(f"sqlite:///{tmp_path_factory.mktemp('store') / 'empty.db'}")
+    file = tmp_path_factory.mktemp("store") / "empty.db"
+    engine = open_database(f"sqlite:///{file}")
     upgrade(engine)
     engine.dispose()
-    return engine
+    return file
 
 
 @pytest.fixture(scope="session")
-def empty_store(_migrated: sa.Engine) -> Path:
-    """A state store in a SQLite file with every migration; tests take copies."""
-    return Path(str(_migrated.url.database))
-
-
-@pytest.fixture(scope="session")
-def copied_store(_migrated: sa.Engine, empty_store: Path) -> Callable[[Path], sa.Engine]:
-    """Copy the empty store to a path and open it; the tests of a session share what SQLAlchemy compiles."""
+def copied_store(empty_store: Path) -> Callable[[Path], sa.Engine]:
+    """Copy the empty store to a path and open it."""
     from icewright.adapters.store.database import open_database
 
-    compiled: dict[Any, Any] = {}
-
-    def copy(path: Path) -> sa.Engine:
-        engine = open_database(f"sqlite:///{shutil.copy(empty_store, path)}")
-        engine.dialect = _migrated.dialect  # a compiled statement belongs to the dialect that made it
-        engine.update_execution_options(compiled_cache=compiled)
-        return engine
-
-    return copy
+    return lambda path: open_database(f"sqlite:///{shutil.copy(empty_store, path)}")
 
 
 @pytest.fixture
