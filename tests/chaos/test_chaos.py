@@ -28,7 +28,7 @@ from tests.nightly import NIGHTLY
 
 pytestmark = [pytest.mark.chaos, pytest.mark.external]
 
-KILLS = int(os.environ.get("ICEWRIGHT_CHAOS_KILLS", "30" if NIGHTLY else "12"))
+KILLS = int(os.environ.get("ICEWRIGHT_CHAOS_KILLS", "30" if NIGHTLY else "8"))
 TABLES = max(16, KILLS // 4)
 KINDS = ("serve", "serve", "worker", "worker")
 SECONDS_TO_CALM = max(400, KILLS)  # of two cores that other tests use too

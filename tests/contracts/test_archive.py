@@ -55,10 +55,10 @@ def store(bench: Bench) -> Iterator[SqlStore]:
 
 @contextmanager
 def archiving(bench: Bench, store: SqlStore) -> Iterator[Archiving]:
-    """Both sides, in batches of seven."""
+    """Both sides, in batches of twelve."""
     archive = IcebergArchive("lake", partial(load_bounded_catalog, "lake", bench.client), ("icewright",))
     with closing(archive):
-        yield Archiving(SqlOldHistory(store.db, most_rows=7), archive, AFTER)
+        yield Archiving(SqlOldHistory(store.db, most_rows=12), archive, AFTER)
 
 
 def runtime(store: SqlStore, number: int = 1) -> Runtime:
