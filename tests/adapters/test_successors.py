@@ -71,9 +71,8 @@ SUCCESSORS: dict[str, tuple[Mapping[str, object], Sequence[str]]] = {
     "of ours on top of one of theirs": ({STAGED: file(NOW_AT, "lost")}, [STAGED]),
     "of ours without a log": ({STAGED: file()}, [STAGED]),
     "a copy": ({"s": file("b", at=-2, ids=(1, 2))}, []),
-    "a copy that names its original": ({"s": file(NOW_AT, at=-2, ids=(1, 2))}, []),
-    "the same that is newer": ({"s": file(NOW_AT, at=-1.99, ids=(1, 2))}, ["s"]),
-    "the same with another snapshot": ({"s": file(NOW_AT, at=-2, ids=(1, 9))}, ["s"]),
+    "names it, without a snapshot of its own": ({"s": file(NOW_AT, at=-1.99, ids=(1, 2))}, ["s"]),
+    "the same by a clock that is behind": ({"s": file(NOW_AT, at=-5, ids=(1, 2))}, ["s"]),
     "the same of unknown time": ({"s": file(NOW_AT, at=None, ids=(1, 2))}, ["s"]),
     "lost a race": ({"s": file("b", at=-2 + 9.9 / 60)}, ["s"]),  # has our head, and a newer one
     "lost a race with another head": ({"s": file("b", at=-2 + 9.9 / 60, ids=(1, 9))}, []),

@@ -144,7 +144,7 @@ class _History:
         return not may_have_failed and not _lost_race(file, candidate, metadata, self.replaced_by, self.read)
 
     def is_next(self, file: UnreferencedMetadata, candidate: Lineage) -> bool:
-        """Return whether a file comes after the current version, and is neither an older copy nor a commit of ours."""
+        """Return whether a file comes after the current version, whatever its time says, and is no commit of ours."""
         metadata, updated = self.metadata, candidate.last_updated
         head_moved_on = (
             candidate.current_snapshot_id != metadata.current_snapshot_id
@@ -154,10 +154,7 @@ class _History:
         )
         if not head_moved_on and self.current not in map(key, candidate.log):
             return False
-        crashed_here = is_staged_by_us(file.path) and bool(candidate.log) and self._base(candidate) == self.current
-        has_known_snapshots = candidate.snapshot_ids <= metadata.by_id.keys()
-        is_older_copy = has_known_snapshots and updated is not None and updated <= metadata.last_updated
-        return not crashed_here and not is_older_copy
+        return not (is_staged_by_us(file.path) and bool(candidate.log) and self._base(candidate) == self.current)
 
     def _is_version(self, path: str) -> bool:
         return path == self.current or path in self.replaced_by
