@@ -72,12 +72,23 @@ def test_a_table_of_the_same_uuid_is_the_table(uuid: str) -> None:
         guard = guarded(world, own)
         world.pond.put(guest(uuid, twin, location))
         if refused:
-            with pytest.raises(Refused, match=r"as pond\.sales\.twin too.*unregister one \[registered_twice\]"):
+            words = r"as pond\.sales\.twin too.* files: unregister one without purging \[registered_twice\]"
+            with pytest.raises(Refused, match=words):
                 guard.around(own)
         else:
             assert [str(one) for one in guard.around(own).others] == ["pond.sales.twin"]
         del world.pond.tables[twin]
         guard.around(own)  # its earlier name, or a dropped table
+
+
+def test_a_catalog_that_is_configured_twice_is_told() -> None:
+    """Whoever unregisters a table that two names of one catalog show has dropped it."""
+    own = metadata()
+    world = World()
+    guard = guarded(world, own)
+    world.pond.put(replace(own, ref=replace(own.ref, catalog="pond")))
+    with pytest.raises(Refused, match="if lake and pond are one catalog, take one from the configuration, else unreg"):
+        guard.around(own)
 
 
 def test_what_has_no_uuid_because_it_cannot_be_read_is_no_twin() -> None:

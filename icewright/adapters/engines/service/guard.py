@@ -241,13 +241,14 @@ class DeletionGuard:
                 continue
             meets = any(a.may_meet(b) for a in other.places for b in surroundings.own)
             if metadata.table_uuid or meets:  # format v1 may leave the uuid out
-                dead = (
-                    f"; if that one is gone for good, `icewright adopt {in_shell(metadata.ref)}`"
-                    if other.unlisted
-                    else ""
-                )
+                name, remedy = other.registration.ref, "unregister one without purging"
+                if other.unlisted:
+                    remedy += f"; if that one is gone for good, `icewright adopt {in_shell(metadata.ref)}`"
+                elif name.parts[1:] == metadata.ref.parts[1:] and name.catalog == other.via:
+                    one, two = sorted((name.catalog, metadata.ref.catalog))
+                    remedy = f"if {one} and {two} are one catalog, take one from the configuration, else {remedy}"
                 raise Refused(
-                    f"{metadata.ref} is registered as {other} too, which reads the same files: unregister one{dead}",
+                    f"{metadata.ref} is registered as {other} too, which reads the same files: {remedy}",
                     "registered_twice",
                 )
 
