@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from icewright.adapters.engines.service.doubts import Doubts, require_clocks_agree_at, require_few_orphans
-from icewright.core.errors import FolderMissing, Refused
+from icewright.core.errors import AccessDenied, FolderMissing, Refused
 from icewright.core.table import PartitionField, PartitionSpec, TableMetadata
 from icewright.testing import NOW, metadata
 
@@ -88,7 +88,7 @@ def _check_folders(table: TableMetadata, orphans: list[str], live: list[str] | N
     ("table", "orphan", "live"),
     [
         (TABLE, f"{LOCATION}/x.parquet", None),
-        (replace(TABLE, location=f"{LOCATION}/"), f"{DATA}/x.parquet", None),
+        (replace(TABLE, location=f"{LOCATION}X/"), f"{LOCATION}X/data/x.parquet", [f"{DATA}/y.parquet"]),
         (TABLE, f"{LOCATION}/metadata/x.avro", None),
         (TABLE, f"{LOCATION}/link/x.parquet", None),
         (PARTED, f"{POOL}/x.parquet", None),
@@ -186,3 +186,14 @@ def test_by_how_much_our_clock_may_differ_from_the_storage_s(
     with pytest.raises(Refused, match=r"clock here says 2.* and that of the storage 2") as caught:
         require_clocks_agree_at(TABLE, roots, NOW, time, planned_at=planned_at)
     assert caught.value.code == "clock_skew"
+
+
+def test_where_nothing_may_be_written_nothing_is_deleted() -> None:
+    """The storage's clock cannot be asked there, and what deletes nothing goes by ours."""
+
+    def time(root: str) -> datetime:
+        raise AccessDenied(root)
+
+    require_clocks_agree_at(TABLE, [LOCATION], NOW, time, deletes=False)
+    with pytest.raises(Refused, match=r"\[read_only_storage\]"):
+        require_clocks_agree_at(TABLE, [LOCATION], NOW, time)

@@ -102,7 +102,7 @@ class Doubts:
 
     def _written_below(self, folder: str, canonical: Canonical) -> str:
         """Return the key of a folder without what writers add below it: hashes, and the folders of one partition."""
-        parts = self._hashed.sub("", canonical(folder.rstrip("/") + "/").rstrip("/")).split("/")
+        parts = self._hashed.sub("", canonical(f"{folder}/").rstrip("/")).split("/")
         for shape in self._shapes:
             if tuple(unquote_plus(part.partition("=")[0]) for part in parts[-len(shape) :] if "=" in part) == shape:
                 parts = parts[: -len(shape)]
@@ -134,8 +134,8 @@ def require_clocks_agree(
     now: datetime,
     storage_time: Callable[[str], datetime],
     *,
-    planned_at: datetime | None = None,
-    deletes: bool = True,
+    planned_at: datetime | None,
+    deletes: bool,
 ) -> None:
     """Raise `Refused` when our clock is far from the storage's: young files look old, or a delay ends too early.
 
