@@ -272,7 +272,7 @@ def test_a_proof_does_not_last_while_storage_deletes_slowly(monkeypatch: pytest.
     """What is left when it is old is proved anew, and stays where a writer took it in; quick storage is asked once."""
     monkeypatch.setattr(module, "_FIRST", 1)
     world, proof, sizes = World(), Proof(), list[int]()
-    real, lasts = world.files.delete, [module.PROOF_LASTS / 2, module.PROOF_LASTS]
+    real, lasts = world.files.delete, [module.PROOF_LASTS, timedelta(seconds=1)]
 
     def delete(paths: Sequence[str], concurrency: int, found: Mapping[str, FileStat | None]) -> DeleteReport:
         world.clock.time += lasts.pop(0) if lasts else timedelta(0)
@@ -284,7 +284,7 @@ def test_a_proof_does_not_last_while_storage_deletes_slowly(monkeypatch: pytest.
     done = world.carry_out(planned(*DATA), proof)
     assert ([file.path for file in done.files], proof.batches) == (DATA[:3], [DATA, DATA[2:]])
     assert world.ledger.states == dict.fromkeys(DATA[:3], LedgerState.DELETED) | {DATA[3]: LedgerState.KEPT}
-    world.files.objects, sizes[:] = dict.fromkeys(DATA, FileStat(7, OLD)), []
+    world.files.objects, sizes[:], lasts[:] = dict.fromkeys(DATA, FileStat(7, OLD)), [], [module._QUICK]
     world.finish(planned(*DATA), Proof())
     assert sizes == [1, 3]
 
