@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from shutil import get_terminal_size
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from icewright.core import words
 
@@ -27,15 +27,12 @@ if TYPE_CHECKING:  # Rich takes a tenth of a second to load, which `--help` and 
     from icewright.flow.runtime import Listener
 
 PLAIN_WIDTH = 160  # of output that is piped or logged, unless COLUMNS is set
-LONGEST_WORD = 30  # of wrapped text: longer ones, such as paths, are folded
-MOST_LINES = 4  # of a text in its column: a longer one goes below its row
 _PATIENCE = 2.0  # seconds of silence
-COLUMN_GAP = 2  # blanks between two columns
 #: Control characters but tab and newline.
 _CONTROL = re.compile(f"[\x00-\x08\x0b-\x1f\x7f-\x9f{words.INVISIBLE}]")
 _UNESCAPED = re.compile(f"[\x7f-\x9f{words.INVISIBLE}]")
 
-_STYLES = {
+STYLES = {
     **dict.fromkeys(("not_due", "succeeded", "committed", "healthy", "ok"), "green"),
     **dict.fromkeys(("due", "partial", "deferred", "cancelled", "warning", "paused", "planned"), "yellow"),
     **dict.fromkeys(("failed", "interrupted", "critical", "unreadable", "blocked"), "red"),
@@ -136,92 +133,10 @@ def rows(title: str, columns: Sequence[str | Column], lines: Sequence[Sequence[o
     if not lines:
         echo(f"{escape(title)}: none")
         return
-    from rich.cells import cell_len
-    from rich.padding import Padding
-    from rich.table import Table
-    from rich.text import Text
+    from icewright.app.terminal_tables import print_table
 
     shape = [Column(column, wrap=True) if isinstance(column, str) else column for column in columns]
-    cells = [[cell(value) for value in line] for line in lines]
-    widths, below = fit(shape, cells, console().width)
-    console().print(Text(words.one_line(title), style="bold"))
-
-    def table(rows: Sequence[Sequence[str]], *, header: bool) -> Table:
-        grid = Table(box=None, pad_edge=False, padding=(0, COLUMN_GAP, 0, 0), header_style="dim", show_header=header)
-        for number, width in widths.items():
-            name, column = words.one_line(shape[number].name), shape[number]
-            justify: Literal["left", "right"] = "right" if column.right else "left"
-            grid.add_column(name, justify=justify, width=width, no_wrap=not column.wrap, overflow="fold")
-        grid.width = sum(widths.values()) + COLUMN_GAP * (len(widths) - 1)
-        for row in rows:
-            grid.add_row(*(Text(row[number], _STYLES.get(row[number], "")) for number in widths))
-        return grid
-
-    def under(row: Sequence[str]) -> list[int]:
-        return below + [n for n, width in widths.items() if shape[n].wrap and _is_tall(row[n], width)]
-
-    def over(row: Sequence[str]) -> list[int]:
-        return [n for n, width in widths.items() if not shape[n].wrap and cell_len(row[n]) > width]
-
-    if not any(under(row) or over(row) for row in cells):
-        console().print(table(cells, header=True), crop=False)
-        return
-    console().print(table([], header=True), crop=False)
-    for row in cells:
-        wide, moved = over(row), under(row)
-        lone = ["" if column in moved or column in wide else text for column, text in enumerate(row)]
-        for column in wide:
-            console().print(Text(row[column]), soft_wrap=True)  # no break is put into what people copy
-        console().print(table([lone], header=False), crop=False)
-        for column in (column for column in moved if row[column] not in ("", "-")):
-            name = f"{words.one_line(shape[column].name)}: " if len(moved) > 1 else ""
-            console().print(Padding(Text(name + row[column], overflow="fold"), (0, 0, 0, 4)))
-
-
-def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> tuple[dict[int, int], list[int]]:
-    """Return the widths of the columns by their numbers, and the columns whose text goes below each row.
-
-    Columns of a rank are left out where all their cells are blank, then from the highest rank on until the others
-    fit. Where even columns of rank 0 are too wide together, those that wrap go below the row, as does one of which
-    most texts are too long for it. What is left over is shared by the columns that wrap, by how much their text lacks.
-    Where columns that neither wrap nor go are too wide, the widest has room for texts of up to half the terminal alone.
-    """
-    from rich.cells import cell_len
-
-    def longest(number: int, separator: str) -> int:
-        texts = [columns[number].name, *(line[number] for line in cells)]
-        return max(cell_len(part) for text in texts for part in re.split(separator, text))
-
-    natural = {number: longest(number, "\n") for number in range(len(columns))}
-    least = {
-        number: min(longest(number, r"\s"), LONGEST_WORD) if columns[number].wrap else natural[number]
-        for number in natural
-    }
-    rigid = [n for n in natural if not columns[n].rank and not columns[n].wrap]
-    if rigid and sum(least[n] for n in rigid) + COLUMN_GAP * (len(rigid) - 1) > width:
-        widest = max(rigid, key=lambda n: least[n])
-        cut = [cell_len(line[widest]) for line in cells if cell_len(line[widest]) <= width // 2]
-        natural[widest] = least[widest] = max([cell_len(columns[widest].name), *cut])
-    filled = [n for n in natural if not columns[n].rank or any(line[n] not in ("", "-") for line in cells)]
-    below: list[int] = []
-    while True:
-        visible = [n for n in filled if n not in below]
-        while (free := width - sum(least[n] for n in visible) - COLUMN_GAP * (len(visible) - 1)) < 0:
-            if not (optional := [n for n in visible if columns[n].rank]):
-                break
-            visible.remove(max(optional, key=lambda n: columns[n].rank))
-        shortfalls = {n: natural[n] - least[n] for n in visible}
-        share = min(1.0, max(free, 0) / (sum(shortfalls.values()) or 1))
-        widths = {n: least[n] + int(shortfalls[n] * share) for n in visible}
-        wrapped = [n for n in visible if columns[n].wrap]
-        tall = [n for n in wrapped if free < 0 or 2 * sum(_is_tall(line[n], widths[n]) for line in cells) > len(cells)]
-        if not tall or len(tall) == len(visible):  # nothing would stay above the text
-            return widths, below
-        below += tall
-
-
-def _is_tall(text: str, width: int) -> bool:
-    return len(text) > MOST_LINES * width
+    print_table(title, shape, [[cell(value) for value in line] for line in lines])
 
 
 def cell(value: object) -> str:
@@ -238,7 +153,7 @@ def cell(value: object) -> str:
 
 def styled(word: str) -> str:
     """Return a word that names a state as markup in the state's colour."""
-    style = _STYLES.get(word)
+    style = STYLES.get(word)
     return f"[{style}]{word}[/]" if style else escape(word)
 
 

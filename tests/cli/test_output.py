@@ -14,6 +14,7 @@ from icewright.app import output
 from icewright.app.cli import reading, views
 from icewright.app.cli.base import confirm
 from icewright.app.output import Column
+from icewright.app.terminal_tables import fit
 
 JOBS: list[dict[str, Any]] = [
     {
@@ -53,12 +54,15 @@ def test_columns_of_the_highest_rank_go_first() -> None:
     """Text that wraps gives way to the width of its longest word before a column is left out."""
     columns = (Column("id"), Column("note", wrap=True), Column("size", rank=1), Column("time", rank=2))
     cells = [["x" * 10, "some words here", "y" * 10, "z" * 10]]
-    assert output.fit(columns, cells, 60) == ({0: 10, 1: 15, 2: 10, 3: 10}, [])
-    assert output.fit(columns, cells, 41) == ({0: 10, 1: 5, 2: 10, 3: 10}, [])
-    assert output.fit(columns, cells, 35) == ({0: 10, 1: 11, 2: 10}, [])
-    assert output.fit(columns, cells, 20) == ({0: 10, 1: 8}, [])
-    assert output.fit(columns, cells, 15) == ({0: 10}, [1])  # below each row
-    assert output.fit(columns, [["x", "note", "", "-"]], 60) == ({0: 2, 1: 4}, [])  # blank columns are left out
+    assert fit(columns, cells, 60) == ({0: 10, 1: 15, 2: 10, 3: 10}, [])
+    assert fit(columns, cells, 41) == ({0: 10, 1: 5, 2: 10, 3: 10}, [])
+    assert fit(columns, cells, 35) == ({0: 10, 1: 11, 2: 10}, [])
+    assert fit(columns, cells, 20) == ({0: 10, 1: 8}, [])
+    assert fit(columns, cells, 15) == ({0: 10}, [1])  # below each row
+    assert fit(columns, [["x", "note", "", "-"]], 60) == (
+        {0: 2, 1: 4},
+        [],
+    )  # blank columns are left out
 
 
 def test_a_long_name_widens_no_list(width: int, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,117 @@
+"""Tables on a terminal: the widths of their columns, and texts above or below rows where no column has room."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from rich.cells import cell_len
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from icewright.app.output import STYLES, Column, console
+from icewright.core import words
+
+LONGEST_WORD = 30  # of wrapped text: longer ones, such as paths, are folded
+MOST_LINES = 4  # of a text in its column: a longer one goes below its row
+COLUMN_GAP = 2  # blanks between two columns
+_BLANK = ("", "-")
+
+
+def print_table(title: str, columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> None:
+    """Print a table that fits the terminal. Of a row, texts to copy go above it, long ones below it."""
+    widths, below = fit(columns, cells, console().width)
+    console().print(Text(words.one_line(title), style="bold"))
+    over = [[n for n, width in widths.items() if not columns[n].wrap and cell_len(row[n]) > width] for row in cells]
+    tall = [[n for n, width in widths.items() if columns[n].wrap and _is_tall(row[n], width)] for row in cells]
+    if not any(over) and not any(tall) and not below:
+        console().print(_grid(columns, widths, cells, header=True), crop=False)
+        return
+    console().print(_grid(columns, widths, [], header=True), crop=False)
+    for row, above, lower in zip(cells, over, ([*below, *numbers] for numbers in tall), strict=True):
+        for number in above:
+            console().print(Text(row[number]), soft_wrap=True)  # no break is put into what people copy
+        rest = ["" if number in above or number in lower else text for number, text in enumerate(row)]
+        console().print(_grid(columns, widths, [rest], header=False), crop=False)
+        for number in lower:
+            if row[number] not in _BLANK:
+                name = f"{words.one_line(columns[number].name)}: " if len(lower) > 1 else ""
+                console().print(Padding(Text(name + row[number], overflow="fold"), (0, 0, 0, 4)))
+
+
+def _grid(
+    columns: Sequence[Column], widths: Mapping[int, int], cells: Sequence[Sequence[str]], *, header: bool
+) -> Table:
+    grid = Table(box=None, pad_edge=False, padding=(0, COLUMN_GAP, 0, 0), header_style="dim", show_header=header)
+    for number, width in widths.items():
+        column = columns[number]
+        name = words.one_line(column.name)
+        justify: Literal["left", "right"] = "right" if column.right else "left"
+        grid.add_column(name, justify=justify, width=width, no_wrap=not column.wrap, overflow="fold")
+    grid.width = sum(widths.values()) + COLUMN_GAP * (len(widths) - 1)
+    for row in cells:
+        grid.add_row(*(Text(row[number], STYLES.get(row[number], "")) for number in widths))
+    return grid
+
+
+def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> tuple[dict[int, int], list[int]]:
+    """Return the widths of the columns by their numbers, and the columns whose text goes below each row.
+
+    Columns of a rank are left out where all their cells are blank, then from the highest rank on until the others
+    fit. Where even columns of rank 0 are too wide together, those that wrap go below the row, as does a column most
+    texts of which are too long for it. What is left over is shared by the columns that wrap, by how much their text
+    lacks. Where columns that neither wrap nor go are too wide, the widest has room for texts of up to half the terminal
+    alone.
+    """
+    texts = [[line[number] for line in cells] for number in range(len(columns))]
+    natural = [_longest([column.name, *texts[number]], "\n") for number, column in enumerate(columns)]
+    least = [
+        min(_longest([column.name, *texts[number]], r"\s"), LONGEST_WORD) if column.wrap else natural[number]
+        for number, column in enumerate(columns)
+    ]
+    rigid = [number for number, column in enumerate(columns) if not column.rank and not column.wrap]
+    if rigid and _free(rigid, least, width) < 0:
+        widest = max(rigid, key=least.__getitem__)
+        short = [cells_wide for cells_wide in map(cell_len, texts[widest]) if cells_wide <= width // 2]
+        natural[widest] = least[widest] = max([cell_len(columns[widest].name), *short])
+    remaining = [n for n, column in enumerate(columns) if not column.rank or not set(texts[n]).issubset(_BLANK)]
+    below: list[int] = []
+    while True:
+        visible = _visible(columns, remaining, least, width)
+        free = _free(visible, least, width)
+        shortfalls = {number: natural[number] - least[number] for number in visible}
+        share = min(1.0, max(free, 0) / (sum(shortfalls.values()) or 1))
+        widths = {number: least[number] + int(shortfalls[number] * share) for number in visible}
+        lower = [n for n in visible if columns[n].wrap and (free < 0 or _are_mostly_tall(texts[n], widths[n]))]
+        if not lower or len(lower) == len(visible):  # nothing would stay above the text
+            return widths, below
+        below += lower
+        remaining = [number for number in remaining if number not in lower]
+
+
+def _longest(texts: Sequence[str], separator: str) -> int:
+    """Return the width of the longest part of the texts between separators."""
+    return max(cell_len(part) for text in texts for part in re.split(separator, text))
+
+
+def _free(numbers: Sequence[int], least: Sequence[int], width: int) -> int:
+    """Return how much of the width columns leave over at their least widths; negative where it is too little."""
+    return width - sum(least[number] for number in numbers) - COLUMN_GAP * (len(numbers) - 1)
+
+
+def _visible(columns: Sequence[Column], remaining: Sequence[int], least: Sequence[int], width: int) -> list[int]:
+    """Return the columns without those of the highest ranks for which there is no room."""
+    visible = list(remaining)
+    while _free(visible, least, width) < 0 and (optional := [number for number in visible if columns[number].rank]):
+        visible.remove(max(optional, key=lambda number: columns[number].rank))
+    return visible
+
+
+def _are_mostly_tall(texts: Sequence[str], width: int) -> bool:
+    return 2 * sum(_is_tall(text, width) for text in texts) > len(texts)
+
+
+def _is_tall(text: str, width: int) -> bool:
+    return len(text) > MOST_LINES * width
