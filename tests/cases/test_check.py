@@ -19,7 +19,8 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DecimalType, LongType, NestedField
 
 from icewright.adapters.engines.arrow.opening import Opener
-from icewright.adapters.engines.service.content_faults import ColumnContent, check_content, column_faults
+from icewright.adapters.engines.service.column_faults import ColumnContent, column_faults
+from icewright.adapters.engines.service.content_faults import check_content
 from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.row_faults import RowCheck
 from icewright.app.demo.files import WrittenFile

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, stored, with_ids, with_inner
+from icewright.adapters.engines.service.column_faults import (
+    MAYBE_TRUNCATED_BYTES,
+    ColumnContent,
+    Fault,
+    column_faults,
+    comparable,
+    contradictions,
+    is_ordered,
+    names_other_files,
+    wrong_bounds,
+)
 from icewright.adapters.engines.service.column_types import is_read_as, physical_types
 from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.footers import MAGIC, parquet_footer
@@ -23,14 +33,8 @@ from icewright.adapters.engines.service.vector_faults import vector_faults
 from icewright.core import field_ids as ids
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFaultKind
-from icewright.core.single_values import bound_value, is_bound
 from icewright.core.table import PartitionSpec
 from icewright.ports import TableFiles
-
-Fault = tuple[FileFaultKind, str]
-_TIMES = ("year", "month", "day", "hour")
-_MAYBE_TRUNCATED_BYTES = 32  # writers cut texts of at least this length in statistics
-_RAISED_BYTES = 8  # at the end of such a text, which a writer may have raised to a greater one
 
 
 def check_content(
@@ -113,22 +117,6 @@ def _leaf_ids(fields: Sequence[pa.Field], prefix: str = "") -> Iterator[tuple[st
 
 
 @dataclass(frozen=True)
-class ColumnContent:
-    """The statistics of a column in one file: numbers as integers, texts as bytes."""
-
-    values: int
-    nulls: int | None
-    least: Any
-    most: Any
-    is_exact: bool  # the two are values of the column, and not cut
-    nans: int | None = None
-    sample: tuple[Any, ...] = ()  # more of its values
-
-
-_UNMEASURED = ColumnContent(0, None, None, None, is_exact=False)
-
-
-@dataclass(frozen=True)
 class _ParquetFile:
     """A Parquet file's footer beside its entry."""
 
@@ -148,6 +136,19 @@ class _ParquetFile:
         present = {*self.columns.values(), *map(field_id, self.schema)} - {None}
         if present and (lacking := sorted(set(needed) - present)):  # a file without ids has columns by name
             yield FileFaultKind.WRONG_FIELDS, f"it lacks the columns of the ids {lacking}, which its readers need"
+        yield from self._type_faults()
+        for number in sorted(self._measured.keys() & set(needed)) if self.entry.content == DATA else ():
+            if nulls := self._measured[number].nulls:
+                yield FileFaultKind.WRONG_FIELDS, f"column {number} is required, and has {nulls} nulls"
+        if self.footer.num_rows != self.entry.records:
+            yield FileFaultKind.WRONG_COUNT, f"it has {self.footer.num_rows} rows, not {self.entry.records}"
+        if self._offsets_are_wrong:
+            offsets = self.entry.values[ids.SPLIT_OFFSETS]
+            yield FileFaultKind.WRONG_OFFSETS, f"its entry has split offsets {offsets} where no row group begins"
+        yield from column_faults(self.entry, self._measured, self.types, self.spec)
+
+    def _type_faults(self) -> Iterator[Fault]:
+        """Yield which columns the file stores as other types than the schema has."""
         for index, field in enumerate(stored(self.schema)):
             kind = self.types.get(number := field_id(field) or 0)
             if isinstance(kind, str) and not self._fits(kind, index):
@@ -160,15 +161,6 @@ class _ParquetFile:
             kind = self.types.get(number := field_id(field) or 0)
             if physical_types(kind) is not None and pa.types.is_nested(field.type):
                 yield FileFaultKind.WRONG_FIELDS, f"column {number} is {kind}, and the file's is {field.type}"
-        for number in sorted(self._measured.keys() & set(needed)) if self.entry.content == DATA else ():
-            if nulls := self._measured[number].nulls:
-                yield FileFaultKind.WRONG_FIELDS, f"column {number} is required, and has {nulls} nulls"
-        if self.footer.num_rows != self.entry.records:
-            yield FileFaultKind.WRONG_COUNT, f"it has {self.footer.num_rows} rows, not {self.entry.records}"
-        if self._offsets_are_wrong:
-            offsets = self.entry.values[ids.SPLIT_OFFSETS]
-            yield FileFaultKind.WRONG_OFFSETS, f"its entry has split offsets {offsets} where no row group begins"
-        yield from column_faults(self.entry, self._measured, self.types, self.spec)
 
     def corrected(self) -> Mapping[int, Any]:
         """Return the entry's values as the footer has them; what is wrong and optional is left out."""
@@ -176,21 +168,16 @@ class _ParquetFile:
         new[ids.RECORD_COUNT] = self.footer.num_rows
         if self._offsets_are_wrong:
             new[ids.SPLIT_OFFSETS] = None
-        lower, upper = self.entry.mapped(ids.LOWER_BOUNDS), self.entry.mapped(ids.UPPER_BOUNDS)
-        wrong = {
-            n
-            for n in _bounded(self.entry, self.types)
-            if any(_outside(self.types[n], n, measured.get(n, _UNMEASURED), lower.get(n), upper.get(n)))
-        }
+        wrong = wrong_bounds(self.entry, measured, self.types)
         for field, actual in (
             (ids.VALUE_COUNTS, {number: column.values for number, column in measured.items()}),
             (ids.NULL_COUNTS, {n: column.nulls for n, column in measured.items() if column.nulls is not None}),
         ):
             stated = new.get(field)
             new[field] = stated and [{**pair, "value": actual.get(pair["key"], pair["value"])} for pair in stated]
-        if _names_other_files(self.entry, measured):
+        if names_other_files(self.entry, measured):
             new[ids.REFERENCED_DATA_FILE] = None
-        contradicted = _contradictions(replace(self.entry, values=new)).keys()
+        contradicted = contradictions(replace(self.entry, values=new)).keys()
         for field, dropped in (ids.LOWER_BOUNDS, wrong), (ids.UPPER_BOUNDS, wrong), (ids.NAN_COUNTS, contradicted):
             new[field] = new.get(field) and [pair for pair in new[field] if pair["key"] not in dropped]
         return new
@@ -226,9 +213,9 @@ class _ParquetFile:
             return ColumnContent(values, None, None, None, is_exact=False)
         filled = [s for s in stats if s.num_values]  # not only nulls
         known = all(s.has_min_max for s in filled) and self._in_unit_of_bounds(index, kind)
-        ends = [(_comparable(s.min_raw, kind), _comparable(s.max_raw, kind)) for s in filled] if known else []
+        ends = [(comparable(s.min_raw, kind), comparable(s.max_raw, kind)) for s in filled] if known else []
         least, most = min((e[0] for e in ends), default=None), max((e[1] for e in ends), default=None)
-        exact = not any(isinstance(end, bytes) and len(end) >= _MAYBE_TRUNCATED_BYTES for end in (least, most))
+        exact = not any(isinstance(end, bytes) and len(end) >= MAYBE_TRUNCATED_BYTES for end in (least, most))
         return ColumnContent(values, sum(s.null_count for s in stats), least, most, exact)
 
     def _in_unit_of_bounds(self, index: int, kind: str) -> bool:
@@ -237,161 +224,3 @@ class _ParquetFile:
             return False
         logical = json.loads(self.footer.schema.column(index).logical_type.to_json())
         return logical.get("timeUnit") in (None, "nanoseconds" if kind.endswith("_ns") else "microseconds")
-
-
-def is_ordered(kind: str) -> bool:
-    """Return whether bounds of the type can be compared: libraries differ in the order of UUIDs, others have none."""
-    return kind != "uuid" and not kind.startswith(("variant", "geometry", "geography", "unknown"))
-
-
-def column_faults(
-    entry: ContentFile, columns: Mapping[int, ColumnContent], types: Mapping[int, Any], spec: PartitionSpec | None
-) -> Iterator[Fault]:
-    """Yield where an entry differs from what its file says of the columns, by their ids."""
-    values, nulls, nans, lower, upper = map(
-        entry.mapped, (ids.VALUE_COUNTS, ids.NULL_COUNTS, ids.NAN_COUNTS, ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)
-    )
-    for number, column in columns.items():
-        for what, actual, stated in (
-            ("values", column.values, values),
-            ("nulls", column.nulls, nulls),
-            ("NaN", column.nans, nans),
-        ):
-            if None not in (actual, stated.get(number)) and actual != stated[number]:
-                yield (
-                    FileFaultKind.WRONG_COUNT,
-                    f"column {number} has {actual} {what}, and its entry says {stated[number]}",
-                )
-    for number, contradiction in _contradictions(entry).items():
-        yield FileFaultKind.WRONG_COUNT, f"column {number} has {contradiction} by its entry"
-    for number in _bounded(entry, types):
-        column = columns.get(number, _UNMEASURED)
-        yield from _outside(types[number], number, column, lower.get(number), upper.get(number))
-    if _names_other_files(entry, columns):
-        detail = f"it deletes rows of other files than {entry.referenced}, which its entry names alone"
-        yield FileFaultKind.WRONG_BOUNDS, detail
-    yield from _wrong_partition(entry, columns, types, spec)
-
-
-def _names_other_files(entry: ContentFile, columns: Mapping[int, ColumnContent]) -> bool:
-    """Return whether position deletes name other data files than the one of their entry."""
-    path, paths = entry.referenced.encode(), columns.get(ids.DELETED_PATH, _UNMEASURED)
-    return bool(path) and not entry.is_vector and any(_outside("string", ids.DELETED_PATH, paths, path, path))
-
-
-def _contradictions(entry: ContentFile) -> Mapping[int, str]:
-    """Return the columns whose counts contradict one another or their bounds."""
-    values, nulls, nans, lower = map(
-        entry.mapped, (ids.VALUE_COUNTS, ids.NULL_COUNTS, ids.NAN_COUNTS, ids.LOWER_BOUNDS)
-    )
-    contradictions = {}
-    for number, total in values.items():
-        numbers, bound = total - nulls.get(number, 0) - nans.get(number, 0), lower.get(number, b"")
-        if numbers < 0:
-            contradictions[number] = "fewer values than nulls and NaN"
-        elif (
-            not numbers
-            and nans.get(number)
-            and is_bound("double", bound)
-            and not math.isnan(bound_value("double", bound))
-        ):
-            contradictions[number] = "nothing but NaN, and a bound"
-    return contradictions
-
-
-def _bounded(entry: ContentFile, types: Mapping[int, Any]) -> list[int]:
-    """Return the columns of simple types of which the entry has bounds."""
-    bounded = entry.mapped(ids.LOWER_BOUNDS).keys() | entry.mapped(ids.UPPER_BOUNDS).keys()
-    return sorted(number for number in bounded if isinstance(types.get(number), str))
-
-
-def _outside(
-    kind: str, number: int, column: ColumnContent, lower: bytes | None, upper: bytes | None
-) -> Iterator[Fault]:
-    """Compare the entry's bounds with the column's: a file whose rows lie outside of them is skipped by readers."""
-    if any(bound is not None and not is_bound(kind, bound) for bound in (lower, upper)):
-        yield FileFaultKind.WRONG_BOUNDS, f"column {number} has a bound that is no {kind}"
-        return
-    if lower is not None and upper is not None and is_ordered(kind):
-        low, high = bound_value(kind, lower), bound_value(kind, upper)
-        if low > high:
-            yield FileFaultKind.WRONG_BOUNDS, f"column {number} has the lower bound {low!r}, above the upper {high!r}"
-    if column.least is not None and lower is not None:
-        low, least = bound_value(kind, lower), column.least
-        if isinstance(low, bytes) and len(least) >= _MAYBE_TRUNCATED_BYTES:
-            low = low[: len(least)]
-        if low > least:
-            yield FileFaultKind.WRONG_BOUNDS, f"column {number} has {least!r}, below the lower bound {low!r}"
-    if column.most is not None and upper is not None:
-        high, most = bound_value(kind, upper), column.most if column.is_exact else column.most[:-_RAISED_BYTES]
-        if high < most:
-            yield FileFaultKind.WRONG_BOUNDS, f"column {number} has {column.most!r}, above the upper bound {high!r}"
-
-
-def _wrong_partition(
-    entry: ContentFile, columns: Mapping[int, ColumnContent], types: Mapping[int, Any], spec: PartitionSpec | None
-) -> Iterator[Fault]:
-    """Compare partition values with the column's, where the file has the column."""
-    for partition, value in zip(spec.fields if spec else (), entry.partition, strict=False):
-        column = columns.get(partition.source_id)
-        if column is None or partition.transform == "void":
-            continue
-        if _has_rows_of_others(column, types[partition.source_id], partition.transform, value):
-            yield (
-                FileFaultKind.WRONG_PARTITION,
-                f"{partition.name} of its partition is {value!r}, and its rows are of others",
-            )
-
-
-def _has_rows_of_others(column: ColumnContent, kind: str, transform: str, value: Any) -> bool:  # noqa: ANN401 - Avro's
-    """Return whether the column has values of other partitions than that of the value; False where nobody can tell."""
-    if value is None:
-        return column.nulls is not None and column.nulls != column.values
-    if value != value or not column.is_exact or column.least is None or column.most is None:  # noqa: PLR0124 - NaN
-        return False
-    if column.nulls:
-        return True
-    stored = _comparable(value, kind)
-    expected = {_transformed(transform, kind, known) for known in (column.least, column.most, *column.sample)}
-    return any(type(known) is type(stored) and known != stored for known in expected)
-
-
-def _transformed(transform: str, kind: str, value: Any) -> Any:  # noqa: ANN401 - any comparable
-    """Return the partition value of a column's value; None where it cannot be told.
-
-    Early versions of Iceberg rounded times before 1970 up.
-    """
-    if transform == "identity":
-        return value
-    function = None if kind.startswith("decimal") else _function(transform, kind)
-    if function is None or (transform in _TIMES and value < 0):
-        return None
-    try:
-        result = function(value.decode() if kind == "string" else value)
-    except (UnicodeDecodeError, OverflowError):  # Python has texts of UTF-8 alone, and no year above 9999
-        return None
-    return result.encode() if isinstance(result, str) else result
-
-
-@lru_cache(maxsize=100)
-def _function(transform: str, kind: str) -> Callable[[Any], Any] | None:
-    """Return a transform of a type; None for those that there are not."""
-    from pyiceberg.transforms import parse_transform  # noqa: PLC0415 - takes long to load
-    from pyiceberg.types import NestedField  # noqa: PLC0415
-
-    field = NestedField.model_validate({"id": 1, "name": "source", "type": kind, "required": False})
-    try:
-        parsed = parse_transform(transform)
-        function: Callable[[Any], Any] = parsed.transform(field.field_type)
-    except (AttributeError, ValueError):
-        return None
-    exists = parsed.can_transform(field.field_type) and not re.search(r"\[0+\]$", transform)
-    return function if exists else None
-
-
-def _comparable(value: Any, kind: str) -> Any:  # noqa: ANN401 - any physical value
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, bytes) and kind.startswith("decimal"):
-        return int.from_bytes(value, "big", signed=True)
-    return value

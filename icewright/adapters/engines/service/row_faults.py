@@ -18,7 +18,7 @@ from icewright.adapters.engines.arrow.deletes import POSITION_COLUMNS
 from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
 from icewright.adapters.engines.arrow.pages import batch_rows_of
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, plain_values, with_ids
-from icewright.adapters.engines.service.content_faults import ColumnContent, Fault, column_faults, is_ordered
+from icewright.adapters.engines.service.column_faults import ColumnContent, Fault, column_faults, is_ordered
 from icewright.adapters.engines.service.content_file import ContentFile, misspelt
 from icewright.core.integrity import FileFaultKind
 from icewright.core.paths import Location, canonical, split
