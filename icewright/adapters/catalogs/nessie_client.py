@@ -161,7 +161,7 @@ class NessieClient:
         body = {"requestedKeys": requested_keys}
         answer = self._answer("POST", f"trees/{quote(at, safe='@')}/contents", json=body)
         read = self._decode(answer, _Contents)
-        contents = [c for one in read.contents if (c := _content(one.key.elements, one.content))]
+        contents = [c for named in read.contents if (c := _content(named.key.elements, named.content))]
         return contents, read.effective_reference.hash if read.effective_reference else ""
 
     def commit(self, branch: Reference, content: Content, document: Mapping[str, Any], message: str) -> None:

@@ -99,7 +99,7 @@ class _Rows:
     def read(self, check: RowCheck, contents: Sequence[ContentFile]) -> Iterator[Answer]:
         """Yield what is found in each file."""
         numbered = list(enumerate(contents))
-        large = sum(one.bytes for one in contents) > IN_SERVICE_BYTES
+        large = sum(file.bytes for file in contents) > IN_SERVICE_BYTES
         if not (large if self.by_spark is None else self.by_spark):
             yield from self._in_service(check, numbered)
             return
@@ -134,10 +134,10 @@ def _bins(files: Sequence[tuple[int, ContentFile]]) -> list[list[tuple[int, Cont
     """Return the files in groups, each of them for one task."""
     bins: list[list[tuple[int, ContentFile]]] = []
     size = _BIN_BYTES
-    for number, one in files:
+    for number, file in files:
         if size >= _BIN_BYTES or len(bins[-1]) >= _BIN_FILES:
             bins.append([])
             size = 0
-        bins[-1].append((number, one))
-        size += one.bytes
+        bins[-1].append((number, file))
+        size += file.bytes
     return bins

@@ -146,9 +146,11 @@ def decompressed(containers: Iterable[Container]) -> list[Block]:
     """
     inflated_blocks: list[Block] = []
     remaining_bytes = read_limits().max_manifest_bytes
-    for one in containers:
+    for container in containers:
         inflated_blocks.append(
-            Block(one.records, _inflated(((one.codec, block) for block in one.blocks), remaining_bytes))
+            Block(
+                container.records, _inflated(((container.codec, block) for block in container.blocks), remaining_bytes)
+            )
         )
         remaining_bytes -= len(inflated_blocks[-1].content)
     return inflated_blocks
@@ -249,15 +251,15 @@ def read(schema: bytes, blocks: Sequence[Block], ids: Sequence[int], required: S
     frame = pl.read_avro(io.BytesIO(content), columns=columns)
     if restored := [name for name in flat.with_nulls if name in columns]:
         frame = frame.with_columns(
-            pl.struct(_field_of(name, one) for one in flat.with_nulls[name].items()).alias(name) for name in restored
+            pl.struct(_field_of(record, *inner) for inner in flat.with_nulls[record].items()).alias(record)
+            for record in restored
         )
     if empty := [i for i in required if frame[str(i)].null_count()]:
         raise ValueError(f"the fields {empty} are null in some record")
     return frame.select(pl.col(str(i)) if i in flat.ids else pl.lit(None).alias(str(i)) for i in ids)
 
 
-def _field_of(record: str, one: tuple[str, bool]) -> pl.Expr:
-    name, is_null = one
+def _field_of(record: str, name: str, is_null: bool) -> pl.Expr:
     return pl.lit(None, pl.Boolean).alias(name) if is_null else pl.col(record).struct.field(name)
 
 
@@ -296,19 +298,19 @@ def _flat(schema: bytes) -> _Flat:
 
     parsed = stripped(json.loads(schema))
     fields: list[Any] = []
-    for one in parsed["fields"]:
-        inner = one["type"]
-        flattened = one["name"] == _FLATTENED and isinstance(inner, dict) and inner.get("type") == "record"
-        fields += inner["fields"] if flattened else [one]
+    for top in parsed["fields"]:
+        inner = top["type"]
+        flattened = top["name"] == _FLATTENED and isinstance(inner, dict) and inner.get("type") == "record"
+        fields += inner["fields"] if flattened else [top]
     ids: set[int] = set()
     with_nulls: dict[str, Mapping[str, bool]] = {}
-    for number, one in enumerate(fields):
-        field_id, kind = one.get("field-id", _ALIASES.get(one["name"])), one["type"]
+    for number, column in enumerate(fields):
+        field_id, kind = column.get("field-id", _ALIASES.get(column["name"])), column["type"]
         name = f"unknown_{number}" if field_id is None else str(field_id)
         if isinstance(kind, dict) and any(inner["type"] == "null" for inner in kind.get("fields", ())):
             with_nulls[name] = {inner["name"]: inner["type"] == "null" for inner in kind["fields"]}
             kind = kind | {"fields": [inner for inner in kind["fields"] if inner["type"] != "null"]}
-        fields[number] = one | {"name": name, "type": kind}
+        fields[number] = column | {"name": name, "type": kind}
         ids |= set() if field_id is None else {int(field_id)}
     flat = parsed | {"fields": fields}
     return _Flat(json.dumps(flat).encode(), frozenset(ids), max(1, _least_bytes(flat)), with_nulls)
@@ -322,7 +324,7 @@ def _least_bytes(kind: Any) -> int:  # noqa: ANN401 - Avro schemas are JSON
         return int(kind != "null")
     match kind["type"]:
         case "record":
-            return sum(_least_bytes(one["type"]) for one in kind["fields"])
+            return sum(_least_bytes(inner["type"]) for inner in kind["fields"])
         case "fixed":
             return int(kind["size"])
         case "array" if not _least_bytes(kind["items"]):

@@ -41,7 +41,7 @@ def measured(
     for _, _, spec_id, partition, *found in reader.bounds(manifests, [number for number, _ in fields]).iter_rows():
         key = (spec_id, partition)
         ranges = dict(zip(fields, zip(found[::3], found[1::3], found[2::3], strict=True), strict=True))
-        if order and all(None not in ranges[one] for one in order):
+        if order and all(None not in ranges[column] for column in order):
             boxes.setdefault(key, []).append([_values(kind, *ranges[number, kind][:2]) for number, kind in order])
         for column in age:
             if (ages := _ages(metadata, key, column, *ranges[column])) is not None:

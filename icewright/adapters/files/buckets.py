@@ -44,11 +44,11 @@ class Buckets:
         named_by, bucket = current_catalog(), self._bucket(root)
         store, candidates = bucket.stores.get(named_by), bucket.places
         if store is not None:
-            candidates = [one for one in candidates if bucket.stores[one[0]] == store]
+            candidates = [(name, place) for name, place in candidates if bucket.stores[name] == store]
         if not candidates:
             return named_by
         place = _SPELLING.place(path)
-        around = [one for one in candidates if place.within(one[1])]
+        around = [(name, folder) for name, folder in candidates if place.within(folder)]
         if len({bucket.stores[name] for name, _ in candidates}) > 1:
             candidates = around
             if len({bucket.stores[name] for name, _ in candidates}) != 1:
@@ -58,7 +58,7 @@ class Buckets:
                     "named the path is not known: give the same endpoint if it is one store, else let the place lie in "
                     "the allowed_locations of one of them alone"
                 )
-        return max(candidates, key=lambda one: (len(one[1].folder) if one in around else 0, one[0] == named_by))[0]
+        return max(candidates, key=lambda c: (len(c[1].folder) if c in around else 0, c[0] == named_by))[0]
 
     def opened(self, root: str, owner: str, vended: CredentialSource | None) -> Storage:
         """Open `scheme://bucket` by the properties of its owner; what a catalog vends comes on top."""
@@ -71,10 +71,10 @@ class Buckets:
         if root not in self._known:
             store = _SPELLING.place(f"{root}/").store
             places = [(name, _SPELLING.place(folder)) for name, folders in self.declared.items() for folder in folders]
-            here = [one for one in places if one[1].store == store]
+            here = [(name, place) for name, place in places if place.store == store]
             ways = [self._opening(name) for name, _ in here]
             addresses = {name: _address(given, store) for name, given in self.properties.items()}
-            stores = {name: one for name, one in addresses.items() if one} | {
+            stores = {name: address for name, address in addresses.items() if address} | {
                 name: addresses[name] or _PROVIDER for name, _ in here
             }
             self._known[root] = _Bucket(here if any(way != ways[0] for way in ways) else here[:1], stores)

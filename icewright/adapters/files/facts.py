@@ -58,7 +58,7 @@ def table_facts(
     if any(m.content is ManifestContent.DELETES for m in manifests):  # most tables have none, and joins take their time
         applying = _applying(live, metadata).collect()
         counted = counted.join(_deletes(applying.lazy(), metadata), on=_KEY, how="full", coalesce=True)
-    measures_by_key = {partition_key(specs[s], text): one for (s, text), one in measures.items()}
+    measures_by_key = {partition_key(specs[s], text): measured for (s, text), measured in measures.items()}
     partitions = tuple(
         _partition(r, partition_key(specs[r["spec_id"]], r["partition"]), measures_by_key)
         for r in counted.sort(_KEY).collect().iter_rows(named=True)
@@ -305,7 +305,7 @@ def _partition(row: dict[str, Any], key: PartitionKey, measures: Mapping[Partiti
     others = ("spec_id", "values", "histogram", "last_write", "first_write", "overlap", "lowest", "small")
     row["other_formats"] = (row["other_data"] or 0) + (row.get("other_deletes") or 0)
     counts = {name: row.get(name) or 0 for name in PartitionFacts.__dataclass_fields__ if name not in others}
-    one = measures.get(key, Measured())
+    measured = measures.get(key, Measured())
     histogram = FileHistogram(tuple(row["histogram"])) if row["histogram"] else FileHistogram.empty()
     return PartitionFacts(
         spec_id=key[0],
@@ -314,8 +314,8 @@ def _partition(row: dict[str, Any], key: PartitionKey, measures: Mapping[Partiti
         last_write=row["last_write"],
         first_write=row["first_write"],
         small=tuple(SizeClass(**size_class) for size_class in row["small"] or ()),
-        lowest=one.lowest,
-        overlap=one.overlap,
+        lowest=measured.lowest,
+        overlap=measured.overlap,
         **counts,
     )
 

@@ -39,9 +39,9 @@ def read_inventory(
     prefix = place.path.strip("/") + "/"
     root = location[: len(location) - len(place.path.lstrip("/"))].rstrip("/")
     has_table = False
-    for one in _files(storage, path):
-        for batch in _batches(storage, one):
-            frame = _columns(batch, one)
+    for file in _files(storage, path):
+        for batch in _batches(storage, file):
+            frame = _columns(batch, file)
             here = pl.col("bucket").is_null() | (pl.col("bucket") == place.authority)
             own = frame.filter(here & pl.col("key").str.starts_with(prefix))
             has_table = has_table or own.height > 0

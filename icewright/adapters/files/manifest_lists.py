@@ -66,9 +66,9 @@ def read_lists(storage: Storage, lists: Mapping[str, int | None]) -> pl.DataFram
 
 def read_list(storage: Storage, path: str) -> pl.DataFrame:
     """Return the manifests that one list names."""
-    one = container(storage, path)
+    file = container(storage, path)
     with translating_errors([path]):
-        return _rows(one.schema, one.records, one.body()).fill_null(0)
+        return _rows(file.schema, file.records, file.body()).fill_null(0)
 
 
 def _rows(schema: bytes, records: int, body: bytes) -> pl.DataFrame:
@@ -150,24 +150,24 @@ class _Reader:
     def _new_rows(self, paths: Sequence[str]) -> pl.DataFrame:
         frames = list[pl.DataFrame]()
         schema, before, waiting, waiting_bytes = b"", _NO_RECORDS, list[_NewRecords](), 0
-        for path, one in zip(paths, avro.containers(self.storage, [(path, 0) for path in paths]), strict=True):
-            if one.schema != schema or waiting_bytes > _MAX_PENDING_BYTES:
+        for path, file in zip(paths, avro.containers(self.storage, [(path, 0) for path in paths]), strict=True):
+            if file.schema != schema or waiting_bytes > _MAX_PENDING_BYTES:
                 frames.append(self._decoded(schema, waiting, paths))
-                schema, before, waiting, waiting_bytes = one.schema, _NO_RECORDS, [], 0
+                schema, before, waiting, waiting_bytes = file.schema, _NO_RECORDS, [], 0
             with translating_errors([path]):
-                before = self._collect(path, one, before, waiting)
+                before = self._collect(path, file, before, waiting)
             waiting_bytes += len(waiting[-1].content)
         return _distinct([*frames, self._decoded(schema, waiting, paths)])
 
-    def _collect(self, path: str, one: avro.Container, before: _Records, waiting: list[_NewRecords]) -> _Records:
+    def _collect(self, path: str, file: avro.Container, before: _Records, waiting: list[_NewRecords]) -> _Records:
         """Return the list's records that no earlier block holds; new ones among them are queued for decoding."""
         # one block, as Spark writes it, has all rows of the list: it comes no second time
-        keys = [path.encode()] if len(one.blocks) == 1 else [_digest(one.codec, block) for block in one.blocks]
-        blocks = dict(zip(keys, one.blocks, strict=True))
+        keys = [path.encode()] if len(file.blocks) == 1 else [_digest(file.codec, block) for block in file.blocks]
+        blocks = dict(zip(keys, file.blocks, strict=True))
         fresh = {key: block for key, block in blocks.items() if key not in self.files}
-        content = avro.inflated((one.codec, block) for block in fresh.values())
+        content = avro.inflated((file.codec, block) for block in fresh.values())
         records = _Records(path, content, sum(block.records for block in fresh.values()))
-        ahead = _ahead(one.schema, records, before)
+        ahead = _ahead(file.schema, records, before)
         if ahead is None:
             new = _NewRecords(content, {key: block.records for key, block in fresh.items()})
         else:

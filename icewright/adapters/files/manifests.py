@@ -108,11 +108,11 @@ class ManifestReader:
         """Return manifests that format v1 names in the metadata file; a list's columns are read from the manifests."""
         rows = []
         for path in snapshot.manifests:
-            one = container(self.storage, path)
+            file = container(self.storage, path)
             with translating_errors([path]):
-                status = avro.read(one.schema, avro.decompressed([one]), [ids.STATUS])[str(ids.STATUS)]
+                status = avro.read(file.schema, avro.decompressed([file]), [ids.STATUS])[str(ids.STATUS)]
             counts = [int((status == s).sum()) for s in (ADDED, EXISTING, DELETED)]
-            spec = int(one.meta.get("partition-spec-id", b"0"))
+            spec = int(file.meta.get("partition-spec-id", b"0"))
             size = self.storage.size(path) or 0
             rows.append((path, size, spec, 0, 0, 0, snapshot.snapshot_id, *counts))
         return pl.DataFrame(rows, schema=SCHEMA, orient="row")
@@ -185,7 +185,7 @@ class ManifestReader:
 
     def _batches(self, manifests: Sequence[ManifestFile]) -> list[tuple[ManifestFile, pa.RecordBatch]]:
         """Return the entries of each manifest as `ENTRY` says."""
-        return read_isolating_errors(self._read_batches, manifests, lambda one: self._read_batches([one]))
+        return read_isolating_errors(self._read_batches, manifests, lambda manifest: self._read_batches([manifest]))
 
     def _read_batches(self, manifests: Sequence[ManifestFile]) -> list[tuple[ManifestFile, pa.RecordBatch]]:
         result: list[tuple[ManifestFile, pa.RecordBatch]] = []
@@ -193,14 +193,14 @@ class ManifestReader:
             with translating_errors(m.path for m, _ in group):
                 batch = _entries(schema, [c for _, c in group])
             start = 0
-            for manifest, one in group:
-                result.append((manifest, batch.slice(start, one.records)))
-                start += one.records
+            for manifest, file in group:
+                result.append((manifest, batch.slice(start, file.records)))
+                start += file.records
         return result
 
     def _live(self, cached: Mapping[str, pa.RecordBatch], manifests: Sequence[ManifestFile]) -> pl.DataFrame:
         read = partial(self._read_live, cached)
-        return read_isolating_errors(read, manifests, lambda one: read([one]))
+        return read_isolating_errors(read, manifests, lambda manifest: read([manifest]))
 
     def _read_live(self, cached: Mapping[str, pa.RecordBatch], manifests: Sequence[ManifestFile]) -> pl.DataFrame:
         number_of = {m.path: number for number, m in enumerate(manifests)}
@@ -211,8 +211,8 @@ class ManifestReader:
             live = pl.DataFrame(pl.from_arrow(table)).with_columns(numbers).filter(pl.col("status") != DELETED)
             frames.append(live.select(*_LIVE, "manifest"))
         for schema, group in self._by_schema([m for m in manifests if m.path not in cached]):
-            for manifest, one in group:
-                _require_count(manifest, one.records)
+            for manifest, file in group:
+                _require_count(manifest, file.records)
             with translating_errors(m.path for m, _ in group):
                 blocks = avro.decompressed(c for _, c in group)
                 raw = avro.read(
@@ -228,8 +228,8 @@ class ManifestReader:
     ) -> Iterator[tuple[bytes, list[tuple[ManifestFile, avro.Container]]]]:
         groups: dict[bytes, list[tuple[ManifestFile, avro.Container]]] = {}
         read = avro.containers(self.storage, [(manifest.path, manifest.length) for manifest in manifests])
-        for manifest, one in zip(manifests, read, strict=True):
-            groups.setdefault(one.schema, []).append((manifest, one))
+        for manifest, file in zip(manifests, read, strict=True):
+            groups.setdefault(file.schema, []).append((manifest, file))
         yield from groups.items()
 
 

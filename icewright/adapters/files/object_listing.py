@@ -103,13 +103,13 @@ class ObjectListing:
         """List by exact keys until a whole page has no odd key; return whether there may be more."""
         met = False
         for whole_page in self._keys(self.prefix):
-            page = [one for one in whole_page if not self._is_past_end(one["Key"])]
-            unnameable = {one["Key"] for one in page if re.search(UNNAMEABLE, one["Key"])}
+            page = [file for file in whole_page if not self._is_past_end(file["Key"])]
+            unnameable = {file["Key"] for file in page if re.search(UNNAMEABLE, file["Key"])}
             for key in sorted(unnameable):
                 self._leave_out(key)
-            files = [one for one in page if one["Key"] not in unnameable]
-            times = [int(one["LastModified"].timestamp()) * 1_000_000 for one in files]
-            yield listed([f"{self.root}/{one['Key']}" for one in files], [one["Size"] for one in files], times)
+            files = [file for file in page if file["Key"] not in unnameable]
+            times = [int(file["LastModified"].timestamp()) * 1_000_000 for file in files]
+            yield listed([f"{self.root}/{file['Key']}" for file in files], [file["Size"] for file in files], times)
             if len(page) < len(whole_page):
                 return False
             self.last = page[-1]["Key"]

@@ -138,7 +138,7 @@ class ObjectStorage:
         try:
             pages = obstore.list(self.store, folder, offset=keys[0][:-1], chunk_size=PAGE)
             for number, page in enumerate(pages, 1):
-                stats |= {one["path"]: _stat(one) for one in page if one["path"] in key_set}
+                stats |= {file["path"]: _stat(file) for file in page if file["path"] in key_set}
                 passed = bisect_right(keys, page[-1]["path"])
                 if passed < number * _MIN_FILES_PER_PAGE or passed == len(keys):
                     return stats, passed
@@ -214,7 +214,7 @@ class ObjectStorage:
             if why := self._changed(path, known.get(path)) or self._delete_keys(self._key(path)):
                 failures[path] = why
                 # no thousand requests where one is too many
-                if any(one.search(why) for one in (_RETRIED_IN_VAIN, _CREDENTIALS_REFUSED, _NO_CREDENTIALS)):
+                if any(pattern.search(why) for pattern in (_RETRIED_IN_VAIN, _CREDENTIALS_REFUSED, _NO_CREDENTIALS)):
                     return failures | dict.fromkeys(paths[n:], why)
         return failures
 
@@ -257,7 +257,7 @@ class ObjectStorage:
                 ends = zip(["", *keys], [*keys, ""], strict=True)
                 ranges = [replace(whole, last=last, end=end, in_order=True) for last, end in ends]
                 with suppress(UnorderedKeys):
-                    yield from interleaved([one.batches() for one in ranges])
+                    yield from interleaved([part.batches() for part in ranges])
                     return
             yield from whole.batches()
         except _ERRORS as error:

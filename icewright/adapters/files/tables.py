@@ -193,10 +193,10 @@ class IcebergFiles:
             return () if snapshot is None else aged(self.reader, metadata, self.manifests(snapshot), step)
 
     def avro(self, path: str) -> AvroFile:
-        (one,) = self.avros([path])
-        if isinstance(one, MetadataUnreadable):
-            raise one
-        return one
+        (file,) = self.avros([path])
+        if isinstance(file, MetadataUnreadable):
+            raise file
+        return file
 
     def avros(self, paths: Sequence[str]) -> Iterator[AvroFile | MetadataUnreadable]:
         limit = read_limits().manifest
@@ -230,11 +230,11 @@ class IcebergFiles:
         paths += [s.path for s in (*metadata.statistics, *metadata.partition_statistics)]
         folders_of_files = dict.fromkeys(links_resolved({place: self.canonical(place) for place in metadata.roots}))
         folders_of_files |= dict.fromkeys(outside_folders(pl.Series(paths, dtype=pl.String), metadata, self.canonical))
-        folders_of = {one: self._outside.get(one) for one in manifests}
-        fresh = [one for one, folders in folders_of.items() if folders is None]
-        for one, folders in zip(fresh, self._outside_of(metadata, [manifests[one] for one in fresh]), strict=True):
-            self._outside.put(one, folders)
-            folders_of[one] = folders
+        folders_of = {name: self._outside.get(name) for name in manifests}
+        fresh = [name for name, folders in folders_of.items() if folders is None]
+        for name, folders in zip(fresh, self._outside_of(metadata, [manifests[m] for m in fresh]), strict=True):
+            self._outside.put(name, folders)
+            folders_of[name] = folders
         folders_of_files |= dict.fromkeys(folder for folders in folders_of.values() for folder in folders or ())
         for snapshot in unread if not folders_of_files else ():
             if snapshot.manifest_list is not None:
@@ -278,9 +278,9 @@ class IcebergFiles:
 
 def _avro_file(path: str, content: bytes) -> AvroFile | MetadataUnreadable:
     try:
-        one = parsed(path, content)
+        file = parsed(path, content)
         with translating_errors([path]):
-            return AvroFile(one.meta, one.records, one.body())
+            return AvroFile(file.meta, file.records, file.body())
     except MetadataUnreadable as error:
         return error
 

@@ -274,7 +274,7 @@ class SqlLedger(DeletionLedger):
             return list(connection.execute(begun_undos.distinct()).scalars())
 
     def record_removal(self, removal: Removal) -> None:
-        if all(replace(one, at=removal.at) != removal for one in self.removals(removal.job_id)):
+        if all(replace(recorded, at=removal.at) != removal for recorded in self.removals(removal.job_id)):
             self.db.write(sa.insert(REMOVALS).values(**values_of(removal)))
 
     def removals(self, job_id: str) -> Sequence[Removal]:

@@ -49,8 +49,10 @@ class SqlRegistrations(Registrations):
 
     def record(self, registrations: Sequence[Registration], now: datetime) -> None:
         with self.db.begin() as connection:
-            for one in sorted(registrations, key=lambda r: (r.ref, r.table_uuid)):  # in one order, against deadlocks
-                write_registration(connection, one, now)
+            for registration in sorted(
+                registrations, key=lambda r: (r.ref, r.table_uuid)
+            ):  # in one order, against deadlocks
+                write_registration(connection, registration, now)
 
     def adopted(self, table_uuid: str) -> frozenset[str]:
         with self.db.reading() as connection:

@@ -56,7 +56,7 @@ def partition_statistics(metadata: TableMetadata, entries: pa.Table) -> pa.Table
             stored[field.field_id].append(values.get(field.field_id))
     partition = _partitions(fields, stored)
     numbers = counted.to_arrow()
-    counts = [one for one in _COUNTS if metadata.format_version >= FORMAT_V3 or one[0] != "dv_count"]
+    counts = [counter for counter in _COUNTS if metadata.format_version >= FORMAT_V3 or counter[0] != "dv_count"]
     required = {n: (metadata.format_version >= FORMAT_V3 and n not in _OPTIONAL) or early for n, _, early in _COUNTS}
     schema = pa.schema(
         [

@@ -172,7 +172,7 @@ class PositionOutputs:
 
     def _position_delete_file(self, members: Sequence[_Marked]) -> PositionOutput:
         self.check()
-        positions = {one.file.path: one.positions for one in members}
+        positions = {marks.file.path: marks.positions for marks in members}
         content, rows = position_delete_file(positions), sum(map(len, positions.values()))
         record: dict[int, Any] = {
             ids.FILE_PATH: self._write("parquet", content),

@@ -72,12 +72,12 @@ class BatchScan:
 
     def _in_order(self) -> Iterator[tuple[str, int]]:
         """Yield the files to read, with their bytes; the first equality deletes to be applied need all of them."""
-        deletes = {(delete.kind, delete.path) for one in self.bin.slices for delete in one.deletes}
+        deletes = {(delete.kind, delete.path) for file in self.bin.slices for delete in file.deletes}
         yield from ((path, _DELETE_BYTES) for kind, path in sorted(deletes) if kind is DeleteKind.EQUALITY)
-        for one in self.bin.slices:
-            positions = {delete.path for delete in one.deletes if delete.kind is DeleteKind.POSITION}
+        for file in self.bin.slices:
+            positions = {delete.path for delete in file.deletes if delete.kind is DeleteKind.POSITION}
             yield from ((path, _DELETE_BYTES) for path in sorted(positions))
-            yield one.path, one.file_bytes
+            yield file.path, file.file_bytes
 
     def scan_columns(self, fields: Sequence[Field]) -> Iterator[list[pa.Array]]:
         """Yield the columns of all rows, deleted rows included, in the order of `batches`."""

@@ -116,26 +116,26 @@ class Sketching:
     def planned(self) -> list[ThetaSketch]:
         """Return the sketches to begin with, and count what is to be read."""
         begun, bins = self._begun() if self.fields else ([], [])
-        for one in bins:
-            self._count(one)
+        for group in bins:
+            self._count(group)
         return begun
 
     def sketches(self) -> list[ThetaSketch]:
         """Return a sketch for each column, of all live rows. Raises `UnsupportedByArrow`, `UnreadableFile`."""
         sketches, bins = self._begun() if self.fields else ([], [])
-        for one in bins:
-            self._count(one)
-            for batch in BatchScan(self._layout, self._opener, one).batches():
+        for group in bins:
+            self._count(group)
+            for batch in BatchScan(self._layout, self._opener, group).batches():
                 self._check()
                 for sketch, column in zip(sketches, batch.columns, strict=True):
                     sketch.update(column)
             self.request.on_progress({"files_read": self.files_read})
         return sketches
 
-    def _count(self, one: Bin) -> None:
-        self.files_read += len(one.slices)
-        self.bytes_read += sum(file.bytes for file in one.slices)
-        self.rows_read += sum(file.records for file in one.slices)
+    def _count(self, group: Bin) -> None:
+        self.files_read += len(group.slices)
+        self.bytes_read += sum(file.bytes for file in group.slices)
+        self.rows_read += sum(file.records for file in group.slices)
 
     def _begun(self) -> tuple[list[ThetaSketch], list[Bin]]:
         """Return the sketches to begin with, and what is to be read beside them."""

@@ -75,7 +75,7 @@ def replaced_types(document: Mapping[str, Any], types: Mapping[int, Any]) -> Map
         if others:
             by_schema[schema["schema-id"]] = {**types, **others}
     snapshots = document.get("snapshots") or ()
-    return {one["snapshot-id"]: by_schema[one["schema-id"]] for one in snapshots if one.get("schema-id") in by_schema}
+    return {s["snapshot-id"]: by_schema[s["schema-id"]] for s in snapshots if s.get("schema-id") in by_schema}
 
 
 def _reads(kind: Any, older: Any) -> bool:  # noqa: ANN401 - as above
@@ -83,6 +83,7 @@ def _reads(kind: Any, older: Any) -> bool:  # noqa: ANN401 - as above
     if physical_types(kind) is None or kind == older or _PROMOTED.get(kind) == older:
         return True
     now, before = (
-        [int(n) for n in re.findall(r"\d+", str(one)) if str(one).startswith("decimal")] for one in (kind, older)
+        [int(n) for n in re.findall(r"\d+", str(decimal)) if str(decimal).startswith("decimal")]
+        for decimal in (kind, older)
     )
     return bool(now and before) and now[1] == before[1] and now[0] >= before[0]

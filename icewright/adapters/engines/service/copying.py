@@ -156,24 +156,24 @@ class TableCopy:
             raise UnsupportedTable(f"{base.ref}: its files are encrypted, and paths in them cannot be changed")
         own = {name: to.own(path) for name, path in base.properties.items() if name in WRITE_PATHS}
         properties = {name: own.get(name, value) for name, value in base.properties.items()}
-        snapshots = [self._snapshot(one) for one in editor.get("snapshots", []) if one["snapshot-id"] in base.by_id]
+        snapshots = [self._snapshot(s) for s in editor.get("snapshots", []) if s["snapshot-id"] in base.by_id]
         log = [
-            {**one, "metadata-file": self._metadata_file(one["metadata-file"])}
-            for one in editor.get("metadata-log", [])
+            {**entry, "metadata-file": self._metadata_file(entry["metadata-file"])}
+            for entry in editor.get("metadata-log", [])
         ]
         changed: dict[str, Any] = {
             "location": to.place,
             "table-uuid": uuid_of_copy(base.table_uuid, to.place),
             "properties": {name: value for name, value in properties.items() if value is not None},
             "snapshots": snapshots,
-            "metadata-log": [one for one in log if one["metadata-file"] in present],
+            "metadata-log": [entry for entry in log if entry["metadata-file"] in present],
         }
         for kind in ("statistics", "partition-statistics"):
             if kind in document:
                 changed[kind] = [
-                    {**one, "statistics-path": to.path(one["statistics-path"])}
-                    for one in editor.get(kind, [])
-                    if one["snapshot-id"] in base.by_id
+                    {**file, "statistics-path": to.path(file["statistics-path"])}
+                    for file in editor.get(kind, [])
+                    if file["snapshot-id"] in base.by_id
                 ]
         if (only := self.request.snapshot_id) is not None:
             logged = {"snapshot-id": only, "timestamp-ms": snapshots[0]["timestamp-ms"]}
@@ -269,11 +269,11 @@ class TableCopy:
             table = pq.read_table(pa.BufferReader(content))
         except (pa.ArrowException, OSError) as error:
             raise MetadataUnreadable(f"{path} cannot be read: {error}") from error
-        by_id = {field_id(one): number for number, one in enumerate(table.schema)}
+        by_id = {field_id(field): number for number, field in enumerate(table.schema)}
         number = by_id.get(ids.DELETED_PATH, 0)
         paths = table.column(number).combine_chunks().cast(pa.string()).dictionary_encode()
         new = pa.DictionaryArray.from_arrays(
-            paths.indices, pa.array([self._deleted_from(one) for one in paths.dictionary.to_pylist()], pa.string())
+            paths.indices, pa.array([self._deleted_from(path) for path in paths.dictionary.to_pylist()], pa.string())
         )
         kind = table.schema.field(number)
         table = table.set_column(number, kind, new.cast(pa.string()).cast(kind.type))

@@ -68,7 +68,7 @@ class LayoutSample:
         )
         row_ids = replacing.first_row_ids()
         data = [manifest for manifest in replacing.listed if manifest.content is ManifestContent.DATA]
-        sizes = [(file.bytes, file.records) for ones in chosen.values() for file in ones]
+        sizes = [(file.bytes, file.records) for files in chosen.values() for file in files]
         size, records = sum(each for each, _ in sizes), sum(each for _, each in sizes)
         totals = {"total-data-files": len(sizes), "total-records": records}
         stated = {name: value for name, value in head.summary.items() if name.startswith("total-")}
@@ -99,7 +99,7 @@ class LayoutSample:
             and file.spec_id == self.base.default_spec_id
             and file.bytes <= limit
         ]
-        total, known = (sum(file.bytes for file in ones) for ones in (data, usable))
+        total, known = (sum(file.bytes for file in files) for files in (data, usable))
         if known < max(1, total / 2):
             raise Refused(
                 f"{self.base.ref}: no layout is measured, as {len(usable)} of its {len(data)} data files, with "

@@ -47,7 +47,7 @@ class LostManifests:
             return None
         for snapshot in self.base.snapshots:
             listed = self._listed(snapshot)
-            lost = next((one for one in listed if one.manifest.path == path), None)
+            lost = next((entry for entry in listed if entry.manifest.path == path), None)
             if lost is None or lost.manifest.deleted_files:
                 continue
             for neighbour in self._neighbours(snapshot):
@@ -85,20 +85,24 @@ class LostManifests:
         self, lost: _Listed, listed: Sequence[_Listed], snapshot: Snapshot, neighbour: Snapshot
     ) -> bytes | None:
         manifest = lost.manifest
-        theirs = [one.manifest for one in self._listed(neighbour)]
-        if not theirs or manifest.path in {one.path for one in theirs}:
+        theirs = [entry.manifest for entry in self._listed(neighbour)]
+        if not theirs or manifest.path in {candidate.path for candidate in theirs}:
             return None
-        alike = [one for one in theirs if (one.spec_id, one.content) == (manifest.spec_id, manifest.content)]
-        read = {one.path: read_manifest(self.files, one.path) for one in alike}
+        alike = [
+            candidate
+            for candidate in theirs
+            if (candidate.spec_id, candidate.content) == (manifest.spec_id, manifest.content)
+        ]
+        read = {candidate.path: read_manifest(self.files, candidate.path) for candidate in alike}
         if not read:
             return None
         model = next(iter(read.values()))
         writer = ManifestWriter(model, self.base, manifest.spec_id, ManifestContent(manifest.content))
         live: dict[FileKey, Entry] = {}
         deleted: dict[FileKey, Entry] = {}
-        for one in alike:
-            live |= _by_key(writer, one, read[one.path], live)
-            deleted |= _by_key(writer, one, read[one.path], deleted, (DELETED,))
+        for candidate in alike:
+            live |= _by_key(writer, candidate, read[candidate.path], live)
+            deleted |= _by_key(writer, candidate, read[candidate.path], deleted, (DELETED,))
         if neighbour.parent_id == snapshot.snapshot_id:
             # all snapshots of format v1 have the number 0, which therefore names none of them
             added_by = {s.sequence_number: s.snapshot_id for s in self.base.snapshots if s.sequence_number}
@@ -162,4 +166,4 @@ def _agrees(writer: ManifestWriter, entries: Sequence[Entry], lost: _Listed) -> 
 
 
 def _bounds(summaries: Sequence[Record] | None) -> list[Any]:
-    return [(one.get("contains_null"), one.get("lower_bound"), one.get("upper_bound")) for one in summaries or ()]
+    return [(s.get("contains_null"), s.get("lower_bound"), s.get("upper_bound")) for s in summaries or ()]

@@ -201,7 +201,7 @@ class ManifestWriter:
     def data_files(self, entries: Sequence[Entry]) -> list[dict[int, Any]]:
         """Return the stored values of the entries' data files, by field id."""
         records = decoded(self._shape.values, len(entries), b"".join(e.data_file for e in entries))
-        return [{number: one[name] for number, name in self._names.items()} for one in records]
+        return [{number: record[name] for number, name in self._names.items()} for record in records]
 
     @cached_property
     def partition_shape(self) -> Any:  # noqa: ANN401 - JSON
@@ -292,9 +292,9 @@ class ManifestWriter:
         fields = (ids.STATUS, ids.SNAPSHOT_ID, ids.SEQUENCE_NUMBER, ids.FILE_SEQUENCE_NUMBER)
         by_id = dict(zip(fields, numbers, strict=True))
         schema = self._shape.schema["fields"]
-        at = next(index for index, one in enumerate(schema) if one.get("field-id") == ids.DATA_FILE)
+        at = next(index for index, field in enumerate(schema) if field.get("field-id") == ids.DATA_FILE)
         before, after = (
-            b"".join(_encoded_number(by_id[one["field-id"]], one["type"]) for one in part)
+            b"".join(_encoded_number(by_id[field["field-id"]], field["type"]) for field in part)
             for part in (schema[:at], schema[at + 1 :])
         )
         return before, after

@@ -92,7 +92,7 @@ def manifest_list(
 
 def with_written(rows: Records, written: Sequence[WrittenManifest], snapshot_id: int, sequence: int) -> Records:
     """Return a list with manifests of a snapshot before those that it has."""
-    return replace(rows, records=[*(_record(rows, one, snapshot_id, sequence) for one in written), *rows.records])
+    return replace(rows, records=[*(_record(rows, m, snapshot_id, sequence) for m in written), *rows.records])
 
 
 def _record(rows: Records, manifest: WrittenManifest, snapshot_id: int, sequence: int) -> Record:

@@ -30,7 +30,7 @@ def source_types(metadata: TableMetadata, spec_id: int) -> dict[int, str]:
 
 def partition_bytes(data_file: Schema) -> int:
     """Return the bytes of the numbers in a manifest's partition tuples, which promotions of their columns add to."""
-    kinds = (one["type"] for one in partition_fields(field_type(data_file, ids.PARTITION)))
+    kinds = (field["type"] for field in partition_fields(field_type(data_file, ids.PARTITION)))
     return sum(kind.get("size") or _BYTES.get(kind["type"], 0) for kind in kinds)
 
 

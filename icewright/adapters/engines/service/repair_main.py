@@ -133,7 +133,7 @@ class MainRepair:
         types: Mapping[int, Any],
     ) -> tuple[list[FileFault], list[FileFault]]:
         """Return what is corrected and what is dropped: a file of another length than its entry's may be whole."""
-        named = {file.path: file for ones in live.values() for file in ones}
+        named = {file.path: file for files in live.values() for file in files}
         corrected_faults, dropped = list[FileFault](), list(drop)
         for fault in correct:
             if fault.kind is not FileFaultKind.WRONG_LENGTH or fault.path in live:

@@ -67,8 +67,8 @@ class Replacing:
         `first_row_id`: any that the table has given out, without which readers pass over the row ids of entries.
         """
         per_file = max(1, int(target_bytes / max(1.0, entry_bytes)))
-        for one in writer.write(self.files, self._folder, entries, -(-len(entries) // per_file)):
-            self.written.append(replace(one, row={**one.row, ids.MANIFEST_FIRST_ROW_ID: first_row_id}))
+        for manifest in writer.write(self.files, self._folder, entries, -(-len(entries) // per_file)):
+            self.written.append(replace(manifest, row={**manifest.row, ids.MANIFEST_FIRST_ROW_ID: first_row_id}))
 
     @property
     def manifest_bytes(self) -> int:

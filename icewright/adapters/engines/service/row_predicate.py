@@ -106,7 +106,9 @@ class RowPredicate:
             for field in schema["fields"]:
                 if field["name"] not in known and all(field["id"] != other["id"] for other in known.values()):
                     known[field["name"]] = _optional(field)
-        usable = {field["id"]: (field, one) for field in known.values() if (one := _schema([field])) is not None}
+        usable = {
+            field["id"]: (field, own_schema) for field in known.values() if (own_schema := _schema([field])) is not None
+        }
         every = _schema([field for field, _ in usable.values()]) or Schema()
         try:
             unbound = _with_infinities(parse(text), every)
@@ -124,7 +126,7 @@ class RowPredicate:
         ids = extract_field_ids(bound)
         if not ids:
             raise UsageError(f"{option} {text}: it names no column")
-        fields = tuple(field for field, one in usable.values() if not ids.isdisjoint(index_by_id(one)))
+        fields = tuple(field for field, own_schema in usable.values() if not ids.isdisjoint(index_by_id(own_schema)))
         columns = {every.find_column_name(number) or "": number for number in sorted(ids)}
         return RowPredicate(text, fields, columns, _schema(fields) or every, bound)
 
@@ -172,9 +174,9 @@ class RowPredicate:
         spelt: dict[int, list[Any]] = {}
         for number in self.columns.values():
             kind = self.schema.find_type(number)
-            stored = [one[number] for one in (lower, upper, partition) if one.get(number) is not None]
+            stored = [values[number] for values in (lower, upper, partition) if values.get(number) is not None]
             if stored and isinstance(kind, PrimitiveType):
-                spelt[number] = list(dict.fromkeys(_value(kind, one) for one in stored))
+                spelt[number] = list(dict.fromkeys(_value(kind, value) for value in stored))
         if not spelt:
             return False
         rows = zip(*product(*spelt.values()), strict=True)
@@ -184,8 +186,8 @@ class RowPredicate:
 
     def _matching(self, values: Mapping[int, pa.Array], only: frozenset[int] | None) -> int:
         bound = self.bound if only is None else _without_others(self.bound, only)
-        plain = {number: one.storage if isinstance(one, pa.ExtensionArray) else one for number, one in values.items()}
-        table = pa.table({f"c{number}": one for number, one in plain.items()})
+        plain = {f"c{n}": v.storage if isinstance(v, pa.ExtensionArray) else v for n, v in values.items()}
+        table = pa.table(plain)
         if isinstance(bound, AlwaysTrue):
             return len(table)
         expression: pc.Expression = expression_to_pyarrow(_with_bytes(_as_engines_do(bound)), self._by_number)
@@ -205,8 +207,8 @@ def _paths(fields: Sequence[Field]) -> Iterator[tuple[int, tuple[int, ...]]]:
 
 
 def _types(fields: Sequence[Field]) -> Iterator[tuple[int, pa.DataType]]:
-    for field, one in zip(fields, arrow_schema(fields), strict=True):
-        yield field["id"], one.type
+    for field, arrow_field in zip(fields, arrow_schema(fields), strict=True):
+        yield field["id"], arrow_field.type
         yield from _types(_fields_of(field))
 
 
@@ -217,7 +219,7 @@ def _fields_of(field: Field) -> Sequence[Field]:
 
 def _optional(field: Field) -> Field:
     """Return a field that may be null, as a required one in a struct is where the struct is."""
-    inner = [_optional(one) for one in _fields_of(field)]
+    inner = [_optional(inner_field) for inner_field in _fields_of(field)]
     return {**field, "required": False, **({"type": {**field["type"], "fields": inner}} if inner else {})}
 
 
@@ -251,19 +253,22 @@ def _require_exact(text: str, expression: BooleanExpression, schema: Schema) -> 
     for name, condition in _conditions(expression):
         kind = schema.find_type(name)
         literals = condition.literals if isinstance(condition, SetPredicate) else {condition.literal}
-        if isinstance(kind, IntegerType | LongType) and any(isinstance(one, DecimalLiteral) for one in literals):
+        if isinstance(kind, IntegerType | LongType) and any(
+            isinstance(literal, DecimalLiteral) for literal in literals
+        ):
             raise ValueError(f"column {name} has whole numbers: write them without a point")
         if isinstance(condition, StartsWith | NotStartsWith) and not isinstance(kind, StringType):
             raise ValueError(f"column {name} is no text: like does not apply")  # noqa: TRY004 - the person's text
-        if isinstance(kind, _TIMES) and any(not isinstance(one, StringLiteral) for one in literals):
+        if isinstance(kind, _TIMES) and any(not isinstance(literal, StringLiteral) for literal in literals):
             raise ValueError(f"column {name} has days or times: write them as text")
-        if isinstance(kind, DateType) and not all(_DAY.fullmatch(str(one.value)) for one in literals):
+        if isinstance(kind, DateType) and not all(_DAY.fullmatch(str(literal.value)) for literal in literals):
             raise ValueError(f"column {name} has days: write them as in '2026-11-25'")
         if isinstance(kind, DecimalType) and any(
-            len(one.to(kind).value.as_tuple().digits) > kind.precision for one in literals
+            len(literal.to(kind).value.as_tuple().digits) > kind.precision for literal in literals
         ):
             raise ValueError(f"column {name} can have no such value")
-        if any(isinstance(one.to(kind), AboveMax | BelowMin) for one in literals):  # true or false, also for nulls
+        # such a condition is true or false, also for nulls
+        if any(isinstance(literal.to(kind), AboveMax | BelowMin) for literal in literals):
             raise ValueError(f"column {name} can have no such value")
 
 
@@ -280,7 +285,7 @@ def _with_infinities(expression: BooleanExpression, schema: Schema) -> BooleanEx
         case LiteralPredicate(term=Reference(name=name) as term, literal=literal) if _is_single(schema, name):
             return type(expression)(term, _infinity(literal))
         case SetPredicate(term=Reference(name=name) as term, literals=literals) if _is_single(schema, name):
-            return type(expression)(term, {_infinity(one) for one in literals})
+            return type(expression)(term, {_infinity(literal) for literal in literals})
     return expression
 
 
@@ -341,7 +346,7 @@ def _require_single(text: str, expression: BooleanExpression) -> None:
             expression.term.ref().field.field_type, FloatType
         ):
             literals = expression.literals if isinstance(expression, BoundSetPredicate) else {expression.literal}
-            for value in (float(one.value) for one in literals):
+            for value in (float(number.value) for number in literals):
                 (single,) = struct.unpack("<f", struct.pack("<f", value))
                 if single != value:
                     name = expression.term.ref().field.name
@@ -353,7 +358,8 @@ def _require_single(text: str, expression: BooleanExpression) -> None:
 
 def _zero(literals: Iterable[Literal[Any]]) -> Literal[Any] | None:
     """Return the zero of a list of floats, of which Arrow finds only those of the same sign."""
-    return next((one for one in literals if isinstance(one, FloatLiteral | DoubleLiteral) and one.value == 0), None)
+    floats = (literal for literal in literals if isinstance(literal, FloatLiteral | DoubleLiteral))
+    return next((literal for literal in floats if literal.value == 0), None)
 
 
 def _with_bytes(expression: BooleanExpression) -> BooleanExpression:
@@ -367,7 +373,7 @@ def _with_bytes(expression: BooleanExpression) -> BooleanExpression:
             if isinstance(expression, BoundLiteralPredicate):
                 return type(expression)(column, FixedLiteral(expression.literal.value))
             if isinstance(expression, BoundSetPredicate):
-                return type(expression)(column, {FixedLiteral(one.value) for one in expression.literals})
+                return type(expression)(column, {FixedLiteral(literal.value) for literal in expression.literals})
             return type(expression)(column)
     return expression
 

@@ -107,7 +107,7 @@ class _Round:
         named = self._named
         known = {name for chunk in reached(files, metadata) for name in with_key(chunk, files.canonical)["key"]}
         with WorkerThreads(_CONCURRENCY) as pool:
-            owned = list(pool.map(self._read_entry, (ones[0] for ones in named.values())))
+            owned = list(pool.map(self._read_entry, (entries[0] for entries in named.values())))
             planned = {name: path for name, path in self._with_keys(self.waiting.paths) if name not in known}
             lost = dict(self._listed())
             waiting = list(planned.values())

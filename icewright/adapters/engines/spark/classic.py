@@ -232,7 +232,7 @@ class ClassicApplication:
         executor = _gigabytes(self._settings.get("spark.executor.memory", "1g"))
         if _in_containers(self._master):
             executor += _beside_heap_mb(self._settings) / 1024
-        executors = sum(bool(one.id() != "driver") for one in listed)
+        executors = sum(bool(executor.id() != "driver") for executor in listed)
         return self._driver_memory + executor * executors
 
     def driver_gb(self) -> float:

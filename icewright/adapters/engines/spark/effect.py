@@ -95,9 +95,9 @@ def effect(
     kind = pl.when(vector).then(pl.lit("deletion vectors")).otherwise(pl.col("content").replace_strict(CONTENT_KINDS))
     counts: dict[PartitionKey, dict[str, int]] = {}
     for spec_id, text, in_or_out, number, size in counted.rows():
-        one = counts.setdefault(partition_key(after.spec(spec_id), text), dict.fromkeys(_COUNTS, 0))
-        one[f"files_{in_or_out}"] += number
-        one[f"bytes_{in_or_out}"] += size
+        partition_counts = counts.setdefault(partition_key(after.spec(spec_id), text), dict.fromkeys(_COUNTS, 0))
+        partition_counts[f"files_{in_or_out}"] += number
+        partition_counts[f"bytes_{in_or_out}"] += size
     changes = [
         PartitionChange(
             partition_name(after, key), f"{key[0]} {partition_text(key[1])}", *(counts[key][name] for name in _COUNTS)
@@ -110,7 +110,7 @@ def effect(
         live_entries=sum(m.live_files for m in written),
         removed=tuple(FileAction(*row) for row in removed.select("path", "bytes", kind.alias("kind")).rows()),
         changes=tuple(changes),
-        touched=frozenset(key for key, one in counts.items() if one["files_in"]),
+        touched=frozenset(key for key, partition_counts in counts.items() if partition_counts["files_in"]),
     )
 
 

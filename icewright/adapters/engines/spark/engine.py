@@ -132,8 +132,8 @@ class SparkEngine:
         base, pool = request.base, self.pools[request.base.ref.catalog]
         by_spark = statements(_statements(base, step))
         if isinstance(step, ExpireRows):
-            one = procedures.one_row(base.ref, step)
-            return lambda session: by_spark(session) if session.sql(one).collect() else StepResult(({},))
+            any_row = procedures.one_row(base.ref, step)
+            return lambda session: by_spark(session) if session.sql(any_row).collect() else StepResult(({},))
         if not isinstance(step, RewriteDataFiles):
             return by_spark
         by_spark = of_true_values(by_spark, self.files, catalog, request, step)

@@ -202,7 +202,7 @@ class LayoutMeasuring:
 
     def _begin_at_sample(self) -> None:
         """Set the branch back: by the bytes of another layout a rewrite would make another number of files."""
-        branch = next(one for one in self.sample.table.refs if one.name == MEASURED_ON)
+        branch = next(ref for ref in self.sample.table.refs if ref.name == MEASURED_ON)
         retrying = Retrying(
             retry=retry_if_exception_type(CommitConflict),  # a writer of main was first
             stop=stop_after_attempt(_ATTEMPTS),

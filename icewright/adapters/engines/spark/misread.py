@@ -116,7 +116,7 @@ class _Columns:
         try:
             return _ids(schema, self.table.properties.get(NAME_MAPPING))
         except UnsupportedByArrow:
-            return [n if one is field else None for n, field in enumerate(schema, 1) for one in stored([field])]
+            return [n if column is field else None for n, field in enumerate(schema, 1) for column in stored([field])]
 
 
 def _misread_type(footer: pq.FileMetaData, place: int, kind: str) -> str | None:
@@ -180,4 +180,4 @@ def _units(footer: pq.FileMetaData, schema: pa.Schema, mapping: str | None, numb
 
 def _ids(schema: pa.Schema, mapping: str | None) -> Sequence[int | None]:
     """Return the id of each stored column. Raises `UnsupportedByArrow` where file and mapping have none."""
-    return [field_id(one) for one in stored(with_ids(schema, mapping))]
+    return [field_id(column) for column in stored(with_ids(schema, mapping))]
