@@ -152,7 +152,7 @@ def _fit(runs: Sequence[tuple[float, float]]) -> CostFit | None:
     fits: list[tuple[float, float, float]] = []
     for fixed in (share * median(sizes) for share in _FIXED_SHARES):
         times = [math.log(took / (predicted + fixed)) for predicted, took in runs]
-        scatter = sum(abs(one - median(times)) for one in times)
+        scatter = sum(abs(factor - median(times)) for factor in times)
         fits.append((scatter, fixed, median(times[:LEAST_RUNS])))
     _, fixed, times_as_much = min(fits)
     return CostFit(fixed, math.exp(times_as_much), min(sizes), max(sizes))

@@ -132,22 +132,22 @@ def erasure_steps(report: RowSearchReport) -> tuple[ErasureStep, ...]:
 
 def _steps(report: RowSearchReport) -> Iterator[ErasureStep]:
     for place in RowPlace:
-        found = [one for one in report.found if place in one.places]
-        retained = [one for one in found if one.retained_by] if place in _KEPT_LONGER else []
-        if in_place := [one for one in found if one not in retained]:
+        found = [file for file in report.found if place in file.places]
+        retained = [file for file in found if file.retained_by] if place in _KEPT_LONGER else []
+        if in_place := [file for file in found if file not in retained]:
             live = place is RowPlace.LIVE
-            rows = sum(one.live_rows if live else one.rows for one in in_place)
+            rows = sum(file.live_rows if live else file.rows for file in in_place)
             operation = REMOVED_BY.get(place)
-            until = max((one.until for one in in_place if one.until is not None), default=None)
+            until = max((file.until for file in in_place if file.until is not None), default=None)
             yield ErasureStep(place, len(in_place), rows, operation, _remedy(report, place, in_place), until)
         if retained:
-            keepers = "; ".join(sorted({one.retained_by for one in retained}))
+            keepers = "; ".join(sorted({file.retained_by for file in retained}))
             remedy = f"end what keeps them, or wait for its end: {keepers}"
-            yield ErasureStep(place, len(retained), sum(one.rows for one in retained), None, remedy, None)
+            yield ErasureStep(place, len(retained), sum(file.rows for file in retained), None, remedy, None)
 
 
 def _remedy(report: RowSearchReport, place: RowPlace, in_place: Sequence[FoundRows]) -> str:
-    keepers = ", ".join(sorted({name for one in in_place for name in one.keepers if _keeps(place, name)}))
+    keepers = ", ".join(sorted({name for file in in_place for name in file.keepers if _keeps(place, name)}))
     match place:
         case RowPlace.LIVE:
             return f"delete them from the table where {report.predicate}"

@@ -141,30 +141,33 @@ def _wrong_ancestry(metadata: TableMetadata, document: Mapping[str, Any]) -> Ite
         detail = f"snapshot {endless[0]} comes from itself: who asks for its history never ends"
         yield FileFaultKind.WRONG_SNAPSHOT, detail, endless
     schema_ids = {schema.get("schema-id") or 0 for schema in document.get("schemas") or ()}
-    for one in metadata.snapshots:
-        if one.operation is None and one.sequence_number > 0:  # format v1 asks for none
-            detail = f"snapshot {one.snapshot_id} has no operation: who reads by changes takes it for an overwrite"
+    for snapshot in metadata.snapshots:
+        number, operation = snapshot.snapshot_id, snapshot.operation
+        if operation is None and snapshot.sequence_number > 0:  # format v1 asks for none
+            detail = f"snapshot {number} has no operation: who reads by changes takes it for an overwrite"
             yield FileFaultKind.WRONG_SNAPSHOT, detail, ()
-        if one.operation not in (None, *_OPERATIONS):
-            detail = f"snapshot {one.snapshot_id} has the operation {one.operation!r}: PyIceberg reads no such table"
+        if operation not in (None, *_OPERATIONS):
+            detail = f"snapshot {number} has the operation {operation!r}: PyIceberg reads no such table"
             yield FileFaultKind.WRONG_SNAPSHOT, detail, ()
-        if schema_ids and one.schema_id is not None and one.schema_id not in schema_ids:
-            detail = f"snapshot {one.snapshot_id} is of schema {one.schema_id}, which is gone"
-            yield FileFaultKind.WRONG_FIELDS, detail, (one.snapshot_id,)
-        parent = metadata.by_id.get(one.parent_id or 0)
-        if parent is not None and parent.sequence_number > one.sequence_number:
-            detail = f"snapshot {one.snapshot_id} has a lower sequence number than its parent {parent.snapshot_id}"
-            yield FileFaultKind.WRONG_SEQUENCE, detail, (one.snapshot_id,)
-        if parent is not None and not _follows(parent, one, "records") and _follows(parent, one, "data-files"):
-            detail = f"total-records of snapshot {one.snapshot_id} is not its parent's with what it adds and deletes"
+        if schema_ids and snapshot.schema_id is not None and snapshot.schema_id not in schema_ids:
+            detail = f"snapshot {number} is of schema {snapshot.schema_id}, which is gone"
+            yield FileFaultKind.WRONG_FIELDS, detail, (number,)
+        parent = metadata.by_id.get(snapshot.parent_id or 0)
+        if parent is None:
+            continue
+        if parent.sequence_number > snapshot.sequence_number:
+            detail = f"snapshot {number} has a lower sequence number than its parent {parent.snapshot_id}"
+            yield FileFaultKind.WRONG_SEQUENCE, detail, (number,)
+        if not _follows(parent, snapshot, "records") and _follows(parent, snapshot, "data-files"):
+            detail = f"total-records of snapshot {number} is not its parent's with what it adds and deletes"
             yield FileFaultKind.WRONG_COUNT, detail, ()
 
 
 def _endless(metadata: TableMetadata) -> AbstractSet[int]:
     """Return the snapshots that are their own ancestors, and those that come from them."""
     ended, endless, by_id = set[int](), set[int](), metadata.by_id
-    for one in metadata.snapshots:
-        line, ancestor = set[int](), by_id.get(one.snapshot_id)
+    for snapshot in metadata.snapshots:
+        line, ancestor = set[int](), by_id.get(snapshot.snapshot_id)
         while ancestor is not None and not any(ancestor.snapshot_id in known for known in (ended, endless, line)):
             line.add(ancestor.snapshot_id)
             ancestor = by_id.get(ancestor.parent_id or 0)
@@ -172,23 +175,24 @@ def _endless(metadata: TableMetadata) -> AbstractSet[int]:
     return endless
 
 
-def _follows(parent: Snapshot, one: Snapshot, what: str) -> bool:
+def _follows(parent: Snapshot, snapshot: Snapshot, what: str) -> bool:
     """Return whether a total of a summary is its parent's with what was added and deleted, or anew, as by a repair.
 
     Some writers begin at nothing on a new branch, or each time: they count files so, too.
     """
     total = f"total-{what}"
-    added, deleted = summary_number(one, f"added-{what}"), summary_number(one, f"deleted-{what}")
-    if total not in parent.summary or total not in one.summary or (one.operation == "replace" and not added + deleted):
+    added, deleted = summary_number(snapshot, f"added-{what}"), summary_number(snapshot, f"deleted-{what}")
+    repaired = snapshot.operation == "replace" and not added + deleted
+    if total not in parent.summary or total not in snapshot.summary or repaired:
         return True
-    return summary_number(one, total) == summary_number(parent, total) + added - deleted
+    return summary_number(snapshot, total) == summary_number(parent, total) + added - deleted
 
 
 def _wrong_ids(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
     """Yield ids beyond the last one that was given: what comes next gets them once more."""
     schemas = document.get("schemas") or ()
     column_ids = [number for schema in schemas for number, _, _ in columns(schema, elements=True)]
-    field_ids = [one.field_id for spec in metadata.specs for one in spec.fields]
+    field_ids = [field.field_id for spec in metadata.specs for field in spec.fields]
     for name, ids, last in (
         ("column", column_ids, "last-column-id"),
         ("partition field", field_ids, "last-partition-id"),
@@ -226,10 +230,10 @@ def _wrong_sources(metadata: TableMetadata, document: Mapping[str, Any]) -> Iter
     by: dict[str, Iterable[int]] = {}
     for spec in metadata.specs:
         if spec.spec_id == metadata.default_spec_id:
-            by["partition spec"] = [one.source_id for one in spec.fields if one.transform != "void"]
+            by["partition spec"] = [field.source_id for field in spec.fields if field.transform != "void"]
     for order in document.get("sort-orders") or ():
         if order["order-id"] == metadata.sort_order_id:
-            by["sort order"] = [one["source-id"] for one in order["fields"] if "source-id" in one]
+            by["sort order"] = [field["source-id"] for field in order["fields"] if "source-id" in field]
     for name, ids in by.items():
         if gone := sorted({*ids} - {number for number, _, _ in columns(metadata.schema)}):
             detail = f"its default {name} is by columns of the ids {gone}, which its schema has not"
@@ -255,10 +259,11 @@ def _wrong_names(metadata: TableMetadata, _: Mapping[str, Any]) -> Iterator[_Fin
     """Yield partition fields with a name that another field or column has, by which Iceberg's library loads nothing."""
     named = {".".join(path): number for number, path, _ in columns(metadata.schema)}
     for spec in metadata.specs:
-        for name, times in Counter(one.name for one in spec.fields).items():
-            if times > 1 or any(
-                one.source_id != named.get(name, one.source_id) for one in spec.fields if one.name == name
-            ):
+        sources = defaultdict[str, list[int]](list)
+        for part in spec.fields:
+            sources[part.name].append(part.source_id)
+        for name, source_ids in sources.items():
+            if len(source_ids) > 1 or source_ids[0] != named.get(name, source_ids[0]):
                 detail = f"partition spec {spec.spec_id} has a field {name}, and so has it or the schema another one"
                 yield FileFaultKind.WRONG_FIELDS, detail, metadata.by_id
 
@@ -267,11 +272,14 @@ def _ambiguous(metadata: TableMetadata, _: Mapping[str, Any]) -> Iterator[_Findi
     """Yield partition fields for which Spark reads nothing: no transform that it knows, or several fields of one id."""
     sources, transforms = defaultdict[int, set[int]](set), defaultdict[int, set[str]](set)
     for spec in metadata.specs:
-        for one in spec.fields:
-            sources[one.field_id].add(one.source_id)
-            transforms[one.field_id].add(one.transform.lower())
-            if (name := one.transform.lower().partition("[")[0]) not in ("identity", "void", *_SOURCES):
-                detail = f"partition spec {spec.spec_id} has {one.name} by {name}, a transform that Spark does not know"
+        for part in spec.fields:
+            transform = part.transform.lower()
+            sources[part.field_id].add(part.source_id)
+            transforms[part.field_id].add(transform)
+            if (name := transform.partition("[")[0]) not in ("identity", "void", *_SOURCES):
+                detail = (
+                    f"partition spec {spec.spec_id} has {part.name} by {name}, a transform that Spark does not know"
+                )
                 yield FileFaultKind.WRONG_FIELDS, detail, metadata.by_id
     for number in sources:
         if len(sources[number]) > 1 or len(transforms[number] - {"void"}) > 1:
@@ -282,10 +290,10 @@ def _ambiguous(metadata: TableMetadata, _: Mapping[str, Any]) -> Iterator[_Findi
 def _unfit(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
     """Yield transforms and identifiers of columns that cannot have them: Iceberg's library loads no such table."""
     kinds = {number: kind for number, _, kind in columns(metadata.schema)}
-    by = [(f"partition spec {s.spec_id}", one.source_id, one.transform) for s in metadata.specs for one in s.fields]
+    by = [(f"partition spec {s.spec_id}", f.source_id, f.transform) for s in metadata.specs for f in s.fields]
     for order in document.get("sort-orders") or ():
         if order["order-id"] == metadata.sort_order_id:
-            by += [("its default sort order", one.get("source-id"), one["transform"]) for one in order["fields"]]
+            by += [("its default sort order", field.get("source-id"), field["transform"]) for field in order["fields"]]
     for what, source, transform in by:
         if not _can_have(kinds.get(source), transform):
             kind = kinds.get(source)
@@ -312,18 +320,18 @@ def _can_have(kind: Any, transform: str) -> bool:  # noqa: ANN401 - text, JSON o
 
 def _exact(fields: Iterable[Mapping[str, Any]]) -> Iterator[int]:
     """Yield the columns that can identify rows: they are never null, and have no values that are nearly equal."""
-    for one in fields:
-        match one["type"]:
-            case {"type": "struct", "fields": inner} if one["required"]:
+    for column in fields:
+        match column["type"]:
+            case {"type": "struct", "fields": inner} if column["required"]:
                 yield from _exact(inner)
-            case str(kind) if one["required"] and kind not in ("float", "double"):
-                yield one["id"]
+            case str(kind) if column["required"] and kind not in ("float", "double"):
+                yield column["id"]
 
 
 def _refused(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
     """Yield that for which Iceberg's library does not load the table, or reads none of its files."""
     for names, (number, chosen) in _NUMBERED.items():
-        numbers = Counter(one[number] for one in document.get(names) or () if number in one)
+        numbers = Counter(item[number] for item in document.get(names) or () if number in item)
         for twice, times in numbers.items():
             if times > 1:
                 yield FileFaultKind.DUPLICATE, f"it has {times} {names} of the {number} {twice}", metadata.by_id
@@ -359,10 +367,11 @@ def name_mapping(metadata: TableMetadata) -> str | None:
 
 def _mapped_ids(mapping: Sequence[Mapping[str, Any]]) -> list[int] | None:
     """Return the ids of a name mapping; None for names that are no texts, or that are there twice."""
-    names = [name for one in mapping for name in one.get("names", [])]
-    ids = [one["field-id"] for one in mapping if one.get("field-id") is not None]
-    inner = [_mapped_ids(one["fields"]) for one in mapping if "fields" in one]
-    texts = all(isinstance(one.get("names", []), list) for one in mapping) and all(isinstance(n, str) for n in names)
-    if not texts or len({*names}) < len(names) or not all(isinstance(number, int) for number in ids) or None in inner:
+    names = [name for field in mapping for name in field.get("names", [])]
+    ids = [field["field-id"] for field in mapping if field.get("field-id") is not None]
+    inner = [_mapped_ids(field["fields"]) for field in mapping if "fields" in field]
+    lists = all(isinstance(field.get("names", []), list) for field in mapping)
+    texts, numbers = all(isinstance(name, str) for name in names), all(isinstance(number, int) for number in ids)
+    if not lists or not texts or not numbers or len({*names}) < len(names) or None in inner:
         return None
     return ids + [number for some in inner for number in some or ()]

@@ -338,9 +338,9 @@ def _compared(sign: str, column: Any, literal: Any) -> _Condition:  # noqa: ANN4
 
     def truths(ranges: _Ranges) -> _Truths:
         of_column = ranges.get(column.name, ())
-        if any(one.null for one in of_column):
+        if any(column_range.null for column_range in of_column):
             return frozenset((None,))
-        signs = [one.signs(literal) for one in of_column]
+        signs = [column_range.signs(literal) for column_range in of_column]
         return frozenset(s in _COMPARISONS[sign] for s in set.intersection(*signs)) if signs else _ANY
 
     return truths

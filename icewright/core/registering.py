@@ -57,7 +57,7 @@ def newest(place: str, paths: Iterable[str], read: Callable[[str], TableMetadata
     logged: set[str] = set()
     ends: list[_End] = []
     broken: list[tuple[int, str]] = []
-    for path, number in sorted(numbers.items(), key=lambda one: (-one[1], one[0])):
+    for path, number in sorted(numbers.items(), key=lambda item: (-item[1], item[0])):
         if key(path) in logged:
             continue
         try:
@@ -66,8 +66,8 @@ def newest(place: str, paths: Iterable[str], read: Callable[[str], TableMetadata
             broken.append((number, str(error)))
             continue
         logged |= set(map(key, metadata.metadata_log))
-        before = (version_number(one) for one in metadata.metadata_log)
-        ends.append(_End(metadata, number, max((one for one in before if one is not None), default=number - 1)))
+        before = (version_number(path) for path in metadata.metadata_log)
+        ends.append(_End(metadata, number, max((n for n in before if n is not None), default=number - 1)))
     if len({end.metadata.table_uuid for end in ends}) > 1:
         raise Refused(f"{place} has metadata files of more than one table: name the file that is meant")
     ends = [end for end in ends if key(end.metadata.metadata_location) not in logged]

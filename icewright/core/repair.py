@@ -102,5 +102,5 @@ def ordered(actions: Sequence[RepairAction], unrepaired: Sequence[Unrepaired]) -
     """Return the plan in the order in which it is shown, whatever was repaired first."""
     return RepairPlan(
         tuple(sorted(actions, key=lambda action: (list(RepairKind).index(action.kind), action.path))),
-        tuple(sorted(unrepaired, key=lambda one: (one.fault.path, one.fault.kind, one.fault.detail))),
+        tuple(sorted(unrepaired, key=lambda item: (item.fault.path, item.fault.kind, item.fault.detail))),
     )

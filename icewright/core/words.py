@@ -35,7 +35,7 @@ def kind(value: object) -> str:
 
 def near(name: str, known: Sequence[str], *, listed: bool = True) -> str:
     """Return a hint at the name that was probably meant; where none is alike, all names, if they may be listed."""
-    ending = [one for one in known if one.endswith(f".{name}")]
+    ending = [candidate for candidate in known if candidate.endswith(f".{name}")]
     if alike := ending[:1] or get_close_matches(name, known, 1):
         return f"; did you mean {alike[0]}?"
     return f"; known are {', '.join(known)}" if known and listed else ""

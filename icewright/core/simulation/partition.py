@@ -137,9 +137,9 @@ class SimulatedPartition:
         if not files:
             return
         each, rest = divmod(size, files)
-        for one, count in ((each, files - rest), (each + 1, rest)):
+        for file_size, count in ((each, files - rest), (each + 1, rest)):
             if count:
-                self.sizes[one] = self.sizes.get(one, 0) + count
+                self.sizes[file_size] = self.sizes.get(file_size, 0) + count
         self.files += files
         self.bytes += size
 

@@ -88,8 +88,8 @@ def _run_due(
             yield f"{operation} was to run, but it is {VERDICT_NAMES[type(actual)]}: {why(actual)}"
             continue
         begun = [begin(table, step, now) for step in actual.work.steps]
-        done = [one.end(now) for one in begun]
-        ran = SimulatedRun(actual, done, sum(one.gb_hours for one in begun), now)
+        done = [work.end(now) for work in begun]
+        ran = SimulatedRun(actual, done, sum(work.gb_hours for work in begun), now)
         history[operation] = last_run(operation, table, knobs, ran, history.get(operation))
 
 

@@ -252,15 +252,15 @@ def _expire(table: SimulatedTable, step: ExpireSnapshots, now: datetime) -> Done
 
 def _remove_orphans(table: SimulatedTable, step: RemoveOrphans, scanned: int, now: datetime) -> Done:
     """Delete old orphans as the mode allows, and remember those that were found."""
-    old = [one for one in table.orphans if one.at < step.older_than]
-    confirmed = [one for one in old if one.found is not None and one.found <= step.confirm_before]
+    old = [batch for batch in table.orphans if batch.at < step.older_than]
+    confirmed = [batch for batch in old if batch.found is not None and batch.found <= step.confirm_before]
     gone = {"delete": old, "confirm": confirmed}.get(step.mode, [])
-    for one in old:
-        one.found = one.found or now
-    orphan_files = sum(one.files for one in old)
-    deleted = FilesDeleted(sum(one.files for one in gone), sum(one.bytes for one in gone))
+    for batch in old:
+        batch.found = batch.found or now
+    orphan_files = sum(batch.files for batch in old)
+    deleted = FilesDeleted(sum(batch.files for batch in gone), sum(batch.bytes for batch in gone))
     if gone:
-        table.orphans = [one for one in table.orphans if one not in gone]
+        table.orphans = [batch for batch in table.orphans if batch not in gone]
         table.dead_files -= deleted.files
         table.dead_bytes -= deleted.bytes
     files = scanned + orphan_files
