@@ -75,8 +75,8 @@ def _arrow_type(hint: Any) -> pa.DataType:  # noqa: ANN401 - a type, or what sta
     import pyarrow as pa  # noqa: PLC0415 - takes long to load
 
     if is_dataclass(hint):
-        return pa.struct([(name, _arrow_type(one)) for name, one in get_type_hints(hint).items()])
-    inner = [one for one in get_args(hint) if one not in (NoneType, Ellipsis)]
+        return pa.struct([(name, _arrow_type(field_hint)) for name, field_hint in get_type_hints(hint).items()])
+    inner = [argument for argument in get_args(hint) if argument not in (NoneType, Ellipsis)]
     if get_origin(hint) is tuple:
         return pa.list_(_arrow_type(inner[0]))
     if get_origin(hint) is Mapping:
@@ -93,7 +93,7 @@ def _cell(value: object) -> str:
         case list() | tuple():
             return some(value)
         case dict():
-            return ", ".join(f"{name}: {_cell(one)}" for name, one in value.items())
+            return ", ".join(f"{name}: {_cell(item)}" for name, item in value.items())
         case datetime():
             return f"{value:%Y-%m-%d %H:%M:%S}"
     return str(value)

@@ -58,7 +58,7 @@ def _outcome_document(outcome: Outcome, *, files: bool, dry_run: bool) -> dict[s
     if outcome.partitions:
         document["partitions"] = [asdict(change) for change in outcome.partitions]
     if outcome.retained:
-        document["kept"] = [{"snapshot_id": one.snapshot_id, "by": one.by} for one in outcome.retained]
+        document["kept"] = [{"snapshot_id": retained.snapshot_id, "by": retained.by} for retained in outcome.retained]
     if files or dry_run:
         document["files"] = [{"path": f.path, "bytes": f.bytes, "kind": f.kind} for f in outcome.files]
     return document

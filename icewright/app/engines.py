@@ -116,7 +116,7 @@ def _catalogs_elsewhere(
     same. After that nobody need be there to forget it, as where only `cycle` is left.
     """
     counted = [process for process in processes if now - process.heartbeat <= FORGET_AFTER]
-    places = [one for process in counted for one in process.details.get("places", {}).items()]
+    places = [place for process in counted for place in process.details.get("places", {}).items()]
     return [(name, folders) for name, folders in places if name not in own]
 
 

@@ -36,7 +36,7 @@ def restore_beside(runtime: Runtime, ref: TableRef, to: str, new: TableRef, *, d
         raise UsageError(f"{new}: a table beside another has its name as its folder's: name it without a slash")
     metadata, now = runtime.catalog(ref).load(ref), runtime.clock.now()
     place = f"{metadata.location.rpartition('/')[0]}/{new.name}"
-    taken = next((one for one in runtime.catalog(new).pointers() if one.ref == new), None)
+    taken = next((pointer for pointer in runtime.catalog(new).pointers() if pointer.ref == new), None)
     if taken is not None:
         remedy = "name another table"
         if (made := runtime.catalog(new).load(new)).table_uuid == uuid_of_copy(metadata.table_uuid, place):
@@ -113,14 +113,14 @@ def _require_free(runtime: Runtime, base: TableMetadata, place: str) -> None:
     wanted = _SPELLING.place(canonical(place))
 
     def meets(pointer: Pointer, known: Iterable[Registration]) -> bool:
-        places = (table_folder(pointer.metadata_location), *(folder for one in known for folder in one.places))
+        places = (table_folder(pointer.metadata_location), *(folder for r in known for folder in r.places))
         return any(_SPELLING.place(canonical(folder)).may_meet(wanted) for folder in places)
 
     for pointer, known in named_tables(runtime):
         if not meets(pointer, known):
             continue
         now = runtime.catalogs[pointer.ref.catalog].load(pointer.ref)
-        if not meets(pointer, (one for one in known if one.table_uuid == now.table_uuid)):
+        if not meets(pointer, (registration for registration in known if registration.table_uuid == now.table_uuid)):
             continue  # another table had the name
         if now.table_uuid != uuid_of_copy(base.table_uuid, place.rstrip("/")):
             raise Refused(f"{base.ref}: {place} and the place of {pointer.ref} meet: name another place")

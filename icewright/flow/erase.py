@@ -71,7 +71,7 @@ class ErasureResult:
             "job_id": self.job.job_id if self.job else None,
             "job": self.job.summary if self.job else None,
             "searched_files": len(report.searched),
-            "found": [asdict(one) for one in report.found],
+            "found": [asdict(file) for file in report.found],
             "unread": dict(report.unread),
             "steps": [asdict(step) for step in self.steps],
             "summary": self.summary,
@@ -118,14 +118,14 @@ def _search(runtime: Runtime, ref: TableRef, predicate: str) -> RowSearchReport:
     kept = {f"snapshot {number}": why for number, why in expirations.items() if isinstance(why, str)}
     since, writers = uncommitted_files([metadata], writer_state_rule(knobs), now, now)
 
-    def retained_by(one: FoundRows) -> str:
-        if RowPlace.ORPHAN not in one.places:
-            return "; ".join(sorted({kept[name] for name in one.keepers if name in kept}))
+    def retained_by(file: FoundRows) -> str:
+        if RowPlace.ORPHAN not in file.places:
+            return "; ".join(sorted({kept[name] for name in file.keepers if name in kept}))
         if not gc_enabled(metadata.properties):
             return "gc.enabled is false on the table"
-        return "; ".join(writers) if one.until is None or one.until - ORPHAN_AGE >= since else ""
+        return "; ".join(writers) if file.until is None or file.until - ORPHAN_AGE >= since else ""
 
-    return replace(report, found=tuple(replace(one, retained_by=retained_by(one)) for one in report.found))
+    return replace(report, found=tuple(replace(file, retained_by=retained_by(file)) for file in report.found))
 
 
 def job_options(runtime: Runtime, predicate: str, *, dry_run: bool) -> Mapping[str, Any]:
@@ -170,10 +170,12 @@ def certified(result: ErasureResult) -> dict[str, Any]:
         "earlier_columns": [dict(columns) for columns in report.earlier_columns],
         "searched_at": f"{result.searched_at:%Y-%m-%dT%H:%M:%SZ}",
         "folders": list(report.roots),
-        "files": [asdict(one) for one in report.searched],
+        "files": [asdict(file) for file in report.searched],
         "matching_rows": 0,
         "not_searched": list(NOT_SEARCHED),
-        "removed": [{"path": one.path, "rows": one.rows, "places": list(one.places)} for one in result.before.found],
+        "removed": [
+            {"path": file.path, "rows": file.rows, "places": list(file.places)} for file in result.before.found
+        ],
         "job_id": result.job.job_id if result.job else None,
     }
 

@@ -219,11 +219,11 @@ def measure_layouts(
 def _left_today(runtime: Runtime, ref: TableRef, pool: str) -> float:
     """Return the GB-hours that the budgets of the pool and the catalog leave today. Raises `Refused` for none."""
     left = math.inf
-    for one in spending(runtime, runtime.clock.now()):
-        if one.subject in {f"pool {pool}", f"catalog {ref.catalog}"}:
-            left = min(left, one.budget - one.spent)
+    for account in spending(runtime, runtime.clock.now()):
+        if account.subject in {f"pool {pool}", f"catalog {ref.catalog}"}:
+            left = min(left, account.budget - account.spent)
             if left <= 0:
-                used = f"{one.subject} has used up its {one.budget:g} GB-hours today"
+                used = f"{account.subject} has used up its {account.budget:g} GB-hours today"
                 raise Refused(f"{ref}: no layout is measured: {used}")
     return left
 
@@ -231,7 +231,7 @@ def _left_today(runtime: Runtime, ref: TableRef, pool: str) -> float:
 def _drop_branch(runtime: Runtime, ref: TableRef) -> None:
     """Drop the branch on which layouts are measured, if there is one. Raises `Refused` for another one of its name."""
     base = runtime.catalog(ref).load(ref)
-    branch = next((one for one in base.refs if one.name == MEASURED_ON), None)
+    branch = next((ref for ref in base.refs if ref.name == MEASURED_ON), None)
     if branch is None:
         return
     head, main = base.by_id[branch.snapshot_id], ancestors(base, base.current_snapshot_id or 0)
@@ -301,7 +301,7 @@ class _LayoutKnobs:
         if isinstance(aimed, str):
             return FileSizes(AUTO_TARGETS[0][1], AUTO_TARGETS)
         sizes = FileSizes(aimed * MEGABYTE)
-        bounds = [one for one in policy.guardrails if one.knob == _TARGET]
+        bounds = [guardrail for guardrail in policy.guardrails if guardrail.knob == _TARGET]
         others = (t for t in sizes.smaller if tried and all(b.apply(t / MEGABYTE) == t / MEGABYTE for b in bounds))
         return replace(sizes, others=tuple(others))
 

@@ -94,7 +94,7 @@ def _lost_metadata_file(runtime: Runtime, ref: TableRef, place: str) -> str | No
 
     Raises `Refused` if the file exists, or if it lies in another place.
     """
-    named = next((one.metadata_location for one in runtime.catalog(ref).pointers() if one.ref == ref), None)
+    named = next((pointer.metadata_location for pointer in runtime.catalog(ref).pointers() if pointer.ref == ref), None)
     if named is None:
         return None
     if runtime.files.size(named) is not None or not _SPELLING.place(named).may_lie_in(_SPELLING.place(_folder(place))):
@@ -121,8 +121,8 @@ def _metadata_at(runtime: Runtime, catalog: Catalog, ref: TableRef, place: str) 
 def named_tables(runtime: Runtime) -> Iterator[tuple[Pointer, Sequence[Registration]]]:
     """Yield each table that a configured catalog names, with the registrations under its name, earlier ones too."""
     known: dict[TableRef, list[Registration]] = {}
-    for one in runtime.store.registrations.list():
-        known.setdefault(one.ref, []).append(one)
+    for registration in runtime.store.registrations.list():
+        known.setdefault(registration.ref, []).append(registration)
     for catalog in runtime.catalogs.values():
         yield from ((pointer, known.get(pointer.ref, [])) for pointer in catalog.pointers())
 
@@ -145,7 +145,7 @@ def _require_unknown(runtime: Runtime, metadata: TableMetadata, lost: str | None
         if at == lost:
             continue
         same = at in own or (
-            any(one.table_uuid == metadata.table_uuid for one in known)
+            any(registration.table_uuid == metadata.table_uuid for registration in known)
             and runtime.catalogs[pointer.ref.catalog].load(pointer.ref).table_uuid == metadata.table_uuid
         )
         if same or _SPELLING.place(at).may_lie_in(here):

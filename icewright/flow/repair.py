@@ -55,7 +55,7 @@ class RepairResult:
             "job_id": self.job_id,
             "faults": len(report.faults),
             "actions": [asdict(action) for action in plan.actions],
-            "unrepaired": [{**asdict(one.fault), "reason": one.reason} for one in plan.unrepaired],
+            "unrepaired": [{**asdict(unrepaired.fault), "reason": unrepaired.reason} for unrepaired in plan.unrepaired],
             "lost_rows": plan.lost_rows,
             "tag": self.tag,
             "summary": self.summary,
@@ -162,14 +162,14 @@ def _verify(runtime: Runtime, result: RepairResult) -> None:
     ref = result.report.ref
     if not result.plan.actions:
         return
-    stay = {one.fault for one in result.plan.unrepaired}
+    stay = {unrepaired.fault for unrepaired in result.plan.unrepaired}
     repaired = {(fault.path, fault.kind): fault for fault in result.report.faults if fault not in stay}
     rebuilt = {action.path for action in result.plan.actions if action.kind is RepairKind.REBUILD}
     snapshots = {n for fault in repaired.values() if fault.path in rebuilt for n in fault.snapshot_ids}
     if (head := runtime.catalog(ref).load(ref).current_snapshot_id) is not None:
         snapshots.add(head)
     after = runtime.engine.check(ref, CheckLevel.FOOTERS, frozenset(snapshots))
-    concerned = (one for one in after.faults if one.path in rebuilt or head in one.snapshot_ids)
+    concerned = (fault for fault in after.faults if fault.path in rebuilt or head in fault.snapshot_ids)
     broken = [fault for fault in concerned if (fault.path, fault.kind) in repaired]
     if broken:
         message = f"{ref}: after the repair {broken[0].path} is still at fault ({broken[0].detail})"

@@ -81,7 +81,7 @@ class Adoptable:
         """Return the part of this that the other one has too, of the same table."""
         same = other.table_uuid == self.table_uuid
         tables, files, places = (
-            tuple(one for one in mine if same and one in theirs)
+            tuple(item for item in mine if same and item in theirs)
             for mine, theirs in ((self.tables, other.tables), (self.files, other.files), (self.places, other.places))
         )
         return Adoptable(self.table_uuid, tables, files, places)

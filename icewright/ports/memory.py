@@ -93,12 +93,12 @@ class MetadataRoom:
     def _admits(self, hold: _Hold, length: int) -> bool:
         now, holds = self.seconds(), list(self._holds)
         older = holds[: holds.index(hold)]
-        others = [one for one in holds if one is not hold and (one.waits or now - one.taken_at <= _STALE_SECONDS)]
-        if all(one.waits for one in others):
-            return not any(one.waits for one in older)
-        if not hold.taken_at and any(one.waits for one in older):  # the turn of a huge table comes, too
+        others = [h for h in holds if h is not hold and (h.waits or now - h.taken_at <= _STALE_SECONDS)]
+        if all(other.waits for other in others):
+            return not any(earlier.waits for earlier in older)
+        if not hold.taken_at and any(earlier.waits for earlier in older):  # the turn of a huge table comes, too
             return False
-        return hold.bytes + length + sum(one.bytes for one in others) <= self.max_bytes
+        return hold.bytes + length + sum(other.bytes for other in others) <= self.max_bytes
 
 
 ROOM = MetadataRoom()  # of this process: memory is the process's, whichever catalog or reader takes it

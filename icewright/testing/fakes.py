@@ -189,7 +189,7 @@ def _changed(base: table.TableMetadata, change: Change, now: datetime) -> table.
             files = {n: f for n in ("statistics", "partition_statistics") if (f := getattr(change, n)) is not None}
             given: Any = {
                 name: (
-                    *(one for one in getattr(base, name) if one.snapshot_id != change.snapshot_id),
+                    *(file for file in getattr(base, name) if file.snapshot_id != change.snapshot_id),
                     table.StatisticsFile(change.snapshot_id, file["statistics-path"], file["file-size-in-bytes"]),
                 )
                 for name, file in files.items()

@@ -63,9 +63,13 @@ def advise(
         raise UsageError("layouts: name a table, and either --filters FILE of its queries or --recorded")
     if table is None or not layouts:
         documents, errors = backend().explain(table, None)
-        advised = [{"table": one["table"], "advice": one["advice"]} for one in documents if not one["error"]]
+        advised = [
+            {"table": document["table"], "advice": document["advice"]}
+            for document in documents
+            if not document["error"]
+        ]
         output.show(advised, as_json, _show_advice)
-        unread = [f"{one['table']}: {one['error']}" for one in documents if one["error"]]
+        unread = [f"{document['table']}: {document['error']}" for document in documents if document["error"]]
         leave_unless_read(documents, [*errors, *unread])
         return
     texts = () if filters is None else _read_filters(filters)

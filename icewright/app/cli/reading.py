@@ -140,11 +140,11 @@ def explain(
     cannot be read, or 3 when one of several tables or catalogs cannot.
     """
     documents, errors = backend().explain(table, namespace)
-    one = table is not None and not is_pattern(table)
-    whole = everything or one
+    names_a_table = table is not None and not is_pattern(table)
+    whole = everything or names_a_table
     listed = [document for document in documents if whole or _stands_out(document)]
     if as_json:
-        output.print_json(documents[0] if one and documents else documents)
+        output.print_json(documents[0] if names_a_table and documents else documents)
     else:
         for document in listed:
             views.show_explained(document, everything=whole)

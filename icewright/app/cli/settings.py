@@ -268,7 +268,7 @@ def token_create(
     else:
         typer.echo(text)
         output.note(f"{row.name}: {_grants(row.grants)}, until {output.moment(row.expires)} UTC")
-    for empty in (one for one in scope or () if not any(map(grant(role, [one]).covers, places))):
+    for empty in (pattern for pattern in scope or () if not any(map(grant(role, [pattern]).covers, places))):
         output.note(f"--scope {empty}: no table is known there")
 
 

@@ -227,7 +227,7 @@ class AlertStoreTests(StoreSuite):
         alert = raised(store, SLACK)
         given = Acknowledgement("ann", NOW, "☃ a deploy", NOW + HOUR)
         assert store.alerts.acknowledge(alert.id, given)
-        assert [one.acknowledgement for one in store.alerts.list()] == [given]
+        assert [alert.acknowledgement for alert in store.alerts.list()] == [given]
         assert delivered_to(claimed(store, SLACK, now=NOW + HOUR - MINUTE)) == []
         assert delivered_to(claimed(store, SLACK, now=NOW + HOUR)) == [(SLACK, False)]
 
@@ -258,7 +258,7 @@ class AlertStoreTests(StoreSuite):
         store.alerts.record_changes([Resolve(alert)], [SLACK], NOW)
         assert not store.alerts.acknowledge(alert.id, None)
         store.alerts.record_changes([beginning()], [SLACK], NOW)
-        assert [one.acknowledgement for one in store.alerts.unresolved()] == [None]
+        assert [alert.acknowledgement for alert in store.alerts.unresolved()] == [None]
 
     def test_channels_come_and_go(self, store: Store) -> None:
         """A new channel is owed open alerts and no resolved ones; a channel that is gone delays nobody."""
@@ -330,7 +330,7 @@ class AlertStoreTests(StoreSuite):
 
         def raised() -> None:
             about = [Condition(AlertRule.JOB_FAILED, str(ref), "failed", ref) for ref in tables]
-            store.alerts.record_changes([Begin(one, Severity.WARNING, raised=True) for one in about], [], NOW)
+            store.alerts.record_changes([Begin(c, Severity.WARNING, raised=True) for c in about], [], NOW)
 
         move("m0")
         for turn in range(1, 11):

@@ -355,7 +355,7 @@ class RegistrationsTests(StoreSuite):
         assert stored is not None
         assert (stored.metadata_location, stored.places) == ("file:///b/metadata/2", ("file:///a", "file:///b"))
         assert (stored.folders, stored.first_places) == (("file:///x", "file:///y"), ("file:///a",))
-        assert {one.table_uuid for one in store.registrations.list()} == {"u1", "u2"}
+        assert {registration.table_uuid for registration in store.registrations.list()} == {"u1", "u2"}
         assert store.registrations.get(OTHER, "u1") is None
 
     def test_adoptions_belong_to_a_table_uuid(self, store: Store) -> None:

@@ -216,7 +216,7 @@ def _acknowledge(caller: Caller, alert_id: int, given: Acknowledgement | None, *
 
 def _alert(alert: Alert) -> AlertModel:
     names = ("id", "severity", "subject", "message", "since", "raised_at", "resolved_at")
-    notified = sorted({one.channel for one in alert.deliveries if not one.resolved and one.told_at})
+    notified = sorted({delivery.channel for delivery in alert.deliveries if not delivery.resolved and delivery.told_at})
     return AlertModel(
         **{name: getattr(alert, name) for name in names},
         rule=str(alert.rule),
