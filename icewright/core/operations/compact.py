@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from icewright.core import merging, rewriting
+from icewright.core.compaction import Cause, Choice, PartitionRewrite, choose
 from icewright.core.cost import OPEN_COST_MB, REWRITES, compaction_benefit
 from icewright.core.effective import Knobs
-from icewright.core.health import files_to_save
-from icewright.core.hotness import hot_until, is_append_stream, replacement
 from icewright.core.kernel import Kernels, counting, kernels, option_notes, output_spec, passed_options, written_order
-from icewright.core.partition_filter import admitted
 from icewright.core.partitions import partition_name
 from icewright.core.policy import MEGABYTE, Operation
 from icewright.core.predicates import partitions_predicate
@@ -25,50 +22,6 @@ from icewright.core.words import count, some
 NOTHING = "no files eligible for compaction"
 PARTITIONS_A_CALL = 500  # longer predicates make Spark's planning slow
 _MOST_DEAD = 0.5  # share of dead rows that the target of outputs is corrected for
-
-
-class Cause(enum.StrEnum):
-    """The reasons to rewrite a partition, the strongest first; a rewrite for one covers those below too."""
-
-    ASKED = "asked"  # by `compact.rewrite_all`
-    SPEC = "spec"
-    ORDER = "order"
-    DELETES = "deletes"
-    SIZE = "size"
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionRewrite:
-    """A partition that is worth rewriting, and which of its files are taken."""
-
-    cause: Cause
-    partition: PartitionFacts
-    files: int
-    bytes: int
-    saved: int  # data files fewer afterwards
-    target: int  # bytes of the files that it writes
-    below: int | None = None  # bytes; only smaller files are taken. None: as the cause says
-    value: float | None = None  # GB-hours that readers are spared; None: worth any cost
-    hot: bool = False  # a writer that only appends is still writing to it
-    grows_from: datetime | None = None  # when the silence began with which its value grows; None: it does not
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The partitions that are due for a rewrite, and those that are left alone, by reason."""
-
-    admitted: Sequence[PartitionFacts]  # by `compact.where`
-    due: tuple[PartitionRewrite, ...]
-    hot: tuple[PartitionFacts, ...]  # left to their writers
-    ineffective: tuple[PartitionFacts, ...]  # their previous rewrite had no effect
-    not_worthwhile: tuple[tuple[PartitionFacts, float, float], ...]  # with value and cost in GB-hours
-    awaiting_files: tuple[tuple[PartitionFacts, datetime], ...]  # with when their last merge would fill its files
-    reads: str  # the reads that merges are valued by, in words
-    revisit: datetime | None  # the next time at which a partition may become due without a commit
-
-    def with_cause(self, *causes: Cause) -> tuple[PartitionRewrite, ...]:
-        """Return the due rewrites with one of these causes."""
-        return tuple(rewrite for rewrite in self.due if rewrite.cause in causes)
 
 
 _Groups = dict[tuple[Cause, int, int, Kernel], list[PartitionRewrite]]  # by cause, target, size limit and kernel
@@ -92,99 +45,6 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     if strategy != "binpack" and order is None:
         return Blocked(f"strategy {strategy} needs compact.sort_order, or a sort order on the table")
     return _due(facts, knobs, choice, order)
-
-
-def choose(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetime) -> Choice:
-    """Return which partitions to rewrite and which not, and why."""
-    due: list[PartitionRewrite] = []
-    hot: list[PartitionFacts] = []
-    ineffective: list[PartitionFacts] = []
-    not_worthwhile: list[tuple[PartitionFacts, float, float]] = []
-    awaiting_files: list[tuple[PartitionFacts, datetime]] = []
-    changes: list[datetime] = []
-    append_stream: bool | None = None
-    partitions = admitted(facts, knobs, now)
-    candidates = [partition for partition in partitions if _may_be_due(partition, knobs)]  # few of many
-    replaced = replacement(facts) if candidates else None
-    for partition in candidates:
-        lasts = merging.files_last(partition, replaced, knobs, now)
-        settles = merging.settles_at(partition, facts.metadata, knobs)
-        settled = settles is None or settles <= now
-        situation = merging.Situation(partition, facts, knobs, lasts, now, settled)
-        rewrite = _rewrite(situation)
-        if settles is not None and not settled and _rewrite(replace(situation, settled=True)):
-            changes.append(settles)
-        if rewrite is None:
-            if not settled and (full := merging.full_at(situation)) is not None:
-                awaiting_files.append((partition, full))
-            continue
-        cold_from = hot_until(partition, facts.metadata, knobs)
-        if cold_from is not None and now < cold_from:
-            append_stream = is_append_stream(facts.metadata) if append_stream is None else append_stream
-            if not append_stream or rewrite.cause is not Cause.SIZE:
-                hot.append(partition)
-                continue
-            rewrite = replace(rewrite, hot=True)
-        cost = merging.rewrite_gb_hours(rewrite.files, rewrite.bytes, knobs)
-        again = settled and rewrite.cause is not Cause.ASKED
-        if rewrite.cause is not Cause.DELETES and merging.was_rewritten_in_vain(partition, knobs, last, settled=again):
-            ineffective.append(partition)
-        elif rewrite.value is not None and rewrite.value < knobs[rewriting.MIN_RETURN] * cost:
-            not_worthwhile.append((partition, rewrite.value, cost))
-            spared = merging.spared_from(partition, replaced, knobs)
-            pays = merging.pays_from(rewrite.value, cost, knobs, rewrite.grows_from, now)
-            changes += [at for at in (spared, pays) if at is not None and at > now]
-        else:
-            due.append(rewrite)
-    revisit = min([*changes, *(full for _, full in awaiting_files)], default=None)
-    left = (tuple(hot), tuple(ineffective), tuple(not_worthwhile), tuple(awaiting_files))
-    return Choice(partitions, tuple(due), *left, merging.reported_reads(facts, knobs), revisit)
-
-
-def _may_be_due(partition: PartitionFacts, knobs: Knobs) -> bool:
-    """Return whether the partition has files to merge, sort or repartition, or deletes to apply."""
-    asked = knobs[rewriting.REWRITE_ALL] or knobs[rewriting.OUTPUT_SPEC] is not None
-    return asked or partition.candidate_files > 1 or partition.overlap is not None or partition.delete_files > 0
-
-
-def _rewrite(situation: merging.Situation) -> PartitionRewrite | None:
-    """Return the rewrite of a partition by its strongest cause; None without one."""
-    partition, facts, knobs = situation.partition, situation.facts, situation.knobs
-    saved = files_to_save(partition, facts)
-    causes = (
-        (Cause.ASKED, knobs[rewriting.REWRITE_ALL]),
-        (Cause.SPEC, knobs[rewriting.OUTPUT_SPEC] is not None and partition.spec_id != output_spec(facts, knobs)),
-        (Cause.ORDER, _order_due(partition, facts, knobs)),
-        (Cause.DELETES, _deletes_due(partition, knobs)),
-    )
-    if cause := next((cause for cause, due in causes if due and partition.data_files), None):
-        target = facts.thresholds.of(partition.data_bytes).target_bytes
-        return PartitionRewrite(cause, partition, partition.data_files, partition.data_bytes, saved, target)
-    merge = merging.worthwhile_merge(situation)
-    if merge is None:
-        return None
-    value = merging.merge_value(merge, situation)
-    silence = None if situation.settled or merge.final else partition.last_write
-    found = (merge.files, merge.bytes, merge.saved, merge.target, merge.below, value)
-    return PartitionRewrite(Cause.SIZE, partition, *found, grows_from=silence)
-
-
-def _deletes_due(partition: PartitionFacts, knobs: Knobs) -> bool:
-    """Return whether enough rows are deleted, or so many delete files apply that no cheaper rewrite mends it."""
-    if not partition.delete_files:
-        return False
-    ratio = max(partition.deleted_ratio, partition.max_delete_ratio_of_a_file)
-    if ratio >= knobs[rewriting.DELETE_RATIO_THRESHOLD]:
-        return True
-    many = partition.max_deletes_of_a_file >= knobs[rewriting.DELETE_FILE_THRESHOLD]
-    return many and not merging.deletes_are_merged_instead(partition, knobs)
-
-
-def _order_due(partition: PartitionFacts, facts: TableFacts, knobs: Knobs) -> bool:
-    """Return whether too many files overlap; never for data of one target file, which any merge sorts."""
-    if partition.overlap is None or partition.data_bytes <= facts.thresholds.of(partition.data_bytes).target_bytes:
-        return False
-    return partition.overlap > knobs[rewriting.MAX_OVERLAP]
 
 
 def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> Due | Blocked:
