@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from icewright.adapters.engines.arrow.batch_rows import batch_rows_of
 from icewright.adapters.engines.arrow.metrics import leaves, truncate_bounds
-from icewright.adapters.engines.arrow.pages import batch_rows_of
 from icewright.adapters.engines.arrow.tasks import (
     BinFailed,
     BinWritten,

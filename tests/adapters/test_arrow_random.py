@@ -27,7 +27,7 @@ from pyiceberg.types import (
     StringType,
 )
 
-from icewright.adapters.engines.arrow import pages
+from icewright.adapters.engines.arrow import batch_rows
 from icewright.adapters.engines.arrow.tasks import BinWritten, DeleteFile, DeleteKind, FileSlice
 from icewright.adapters.engines.arrow.types import LAST_UPDATED, ROW_ID, Field, arrow_field, arrow_schema, stored_name
 from tests.adapters.arrow_tables import Folder
@@ -55,7 +55,7 @@ _PROPERTIES: Sequence[tuple[str, Sequence[str]]] = (
 @pytest.fixture(autouse=True)
 def codes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let texts of a few rows be read as codes, as are those of many rows with few values."""
-    monkeypatch.setattr(pages, "_ROWS_PER_BYTE", 0)
+    monkeypatch.setattr(batch_rows, "_ROWS_PER_BYTE", 0)
 
 
 class Writer:

@@ -11,8 +11,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from icewright.adapters.engines.arrow.batch_rows import batch_rows_of
 from icewright.adapters.engines.arrow.opening import Opener
-from icewright.adapters.engines.arrow.pages import batch_rows_of
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, beyond_memory, field_id, resolved, with_ids
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.arrow.types import Field, arrow_type, storage_array

@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from icewright.adapters.engines.arrow.pages import decoding_bytes, few_valued_texts
+from icewright.adapters.engines.arrow.batch_rows import few_valued_texts
+from icewright.adapters.engines.arrow.pages import decoding_bytes
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, beyond_memory
 from icewright.adapters.engines.arrow.sizes import groups_within
 from icewright.core.errors import MetadataUnreadable, Refused, UnsupportedTable

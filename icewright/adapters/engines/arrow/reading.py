@@ -13,11 +13,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from icewright.adapters.engines.arrow.batch_rows import batch_rows_of, constant_rows
 from icewright.adapters.engines.arrow.deletes import Deletes, and_masks, equality_mask, position_mask
 from icewright.adapters.engines.arrow.equality import EqualityDeletes
 from icewright.adapters.engines.arrow.metrics import column_paths
 from icewright.adapters.engines.arrow.opening import Opener, OpenParquet, UnreadableFile
-from icewright.adapters.engines.arrow.pages import batch_rows_of, chunk_offset, constant_rows
+from icewright.adapters.engines.arrow.pages import chunk_offset
 from icewright.adapters.engines.arrow.ranges import TIE, ties
 from icewright.adapters.engines.arrow.reading_ahead import ReadingAhead
 from icewright.adapters.engines.arrow.resolve import Unresolvable, field_id, resolved, with_ids

@@ -14,9 +14,9 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from icewright.adapters.engines.arrow.batch_rows import batch_rows_of
 from icewright.adapters.engines.arrow.deletes import POSITION_COLUMNS
 from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
-from icewright.adapters.engines.arrow.pages import batch_rows_of
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, plain_values, with_ids
 from icewright.adapters.engines.service.column_faults import ColumnContent, Fault, column_faults, is_ordered
 from icewright.adapters.engines.service.content_file import ContentFile, misspelt
