@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from math import inf, log2
 
@@ -115,8 +115,11 @@ def make_plan(
             waiting.append(_Waiting(candidate, scores, late))
     several = len({item.candidate.ref.catalog for item in waiting if item.scores}) > 1
     room = Room(limits, usage or Usage(), (now - midnight) / timedelta(days=1), several=several)
-    jobs, queued = _admit(waiting, room, now)
-    return MaintenancePlan(jobs, (*queued, *deferred))
+    admission = _Admission(room, now)
+    admission.admit(waiting)
+    # what borrows slots came last
+    jobs = sorted(admission.jobs, key=lambda job: -job.score if job.priority is Priority.VALUE else -inf)
+    return MaintenancePlan(tuple(jobs), (*admission.queued, *deferred))
 
 
 def _cooling(due: DueOperation, now: datetime) -> str | None:
@@ -125,50 +128,64 @@ def _cooling(due: DueOperation, now: datetime) -> str | None:
     return f"cooling down until {due.cooled:%Y-%m-%d %H:%M} UTC"
 
 
-def _admit(waiting: Sequence[_Waiting], room: Room, now: datetime) -> tuple[tuple[PlannedJob, ...], list[Deferred]]:
-    jobs: list[PlannedJob] = []
-    queued: list[Deferred] = []
-    position = 0
+@dataclass
+class _Admission:
+    """Gives waiting tables their room, one after another, and collects the jobs and what stays in the queue."""
 
-    def add(item: _Waiting, operations: tuple[Operation, ...], refused: Mapping[Operation, str], to: Priority) -> None:
-        nonlocal position
-        if operations:
-            jobs.append(_job(item, operations, now, to))
-        position += bool(refused)
-        for operation, reason in refused.items():
-            why = _with_wait(reason, item, operation, now)
-            queued.append(Deferred(item.candidate.ref, operation, why, item.scores[operation], position))
+    room: Room
+    now: datetime
+    jobs: list[PlannedJob] = field(default_factory=list)
+    queued: list[Deferred] = field(default_factory=list)
+    _position: int = 0
+    _beyond_share: list[tuple[_Waiting, Priority]] = field(default_factory=list)
 
-    opened = (item for item in waiting if item.scores)
-    ordered = sorted(opened, key=lambda item: (-max(item.scores.values()), item.candidate.ref))
-    beyond_share: list[tuple[_Waiting, Priority]] = []
-    rest = {item.candidate.ref: item for item in ordered}
-    by_name = sorted((item for item in waiting if item.late), key=lambda item: item.candidate.ref)
-    for item in sorted(by_name, key=lambda item: max(item.late.values()), reverse=True):  # windows are no matter
+    def admit(self, waiting: Sequence[_Waiting]) -> None:
+        """Admit what is overdue, then what is worth most, then what is beyond the share of its namespace."""
+        taking_turns: set[TableRef] = set()  # what waits for its turn does not run in parts meanwhile
+        by_name = sorted((item for item in waiting if item.late), key=lambda item: item.candidate.ref)
+        for item in sorted(by_name, key=lambda item: max(item.late.values()), reverse=True):  # windows are no matter
+            if self._admit_overdue(item):
+                taking_turns.add(item.candidate.ref)
+        rest = (item for item in waiting if item.scores and item.candidate.ref not in taking_turns)
+        for item in sorted(rest, key=lambda item: (-max(item.scores.values()), item.candidate.ref)):
+            admitted, refused = self.room.admit(item.candidate, item.operations)
+            self._add_within_share(item, admitted, refused, Priority.VALUE)
+        self.room.lend()  # what nothing else could use
+        for item, priority in self._beyond_share:
+            self._add(item, *self.room.admit(item.candidate, item.operations), priority)
+
+    def _admit_overdue(self, item: _Waiting) -> bool:
+        """Admit the overdue operations of a table; return whether its others wait for them."""
         overdue = {op: item.late[op][0] for op in sorted(item.late, key=item.late.__getitem__, reverse=True)}
         if not item.scores:
-            room.put_budgets_aside(item.candidate, overdue)
-        elif (result := room.admit_overdue(item.candidate, overdue)) is not None:
-            admitted = tuple(op for op in item.operations if op in result[0])
-            refused = {op: result[1][op] for op in item.operations if op in result[1]}
-            first = f"what is overdue goes first: {', '.join(overdue)}"
-            others = {op: first for op in item.operations if op not in overdue}
-            if not admitted and room.has_share(item.candidate.ref):
-                beyond_share.append((item, Priority.OVERDUE))
-            else:
-                add(item, admitted, {**refused, **others}, Priority.OVERDUE)
-            del rest[item.candidate.ref]  # what waits for its turn does not run in parts meanwhile
-    for item in rest.values():
-        admitted, reasons = room.admit(item.candidate, item.operations)
-        if not admitted and room.has_share(item.candidate.ref):
-            beyond_share.append((item, Priority.VALUE))
+            self.room.put_budgets_aside(item.candidate, overdue)
+            return False
+        if (result := self.room.admit_overdue(item.candidate, overdue)) is None:
+            return False
+        admitted = tuple(op for op in item.operations if op in result[0])
+        refused = {op: result[1][op] for op in item.operations if op in result[1]}
+        first = f"what is overdue goes first: {', '.join(overdue)}"
+        refused |= {op: first for op in item.operations if op not in overdue}
+        self._add_within_share(item, admitted, refused, Priority.OVERDUE)
+        return True
+
+    def _add_within_share(
+        self, item: _Waiting, admitted: tuple[Operation, ...], refused: Mapping[Operation, str], priority: Priority
+    ) -> None:
+        if not admitted and self.room.has_share(item.candidate.ref):
+            self._beyond_share.append((item, priority))
         else:
-            add(item, admitted, reasons, Priority.VALUE)
-    room.lend()  # what nothing else could use
-    for item, priority in beyond_share:
-        add(item, *room.admit(item.candidate, item.operations), priority)
-    jobs.sort(key=lambda job: -job.score if job.priority is Priority.VALUE else -inf)  # what borrows slots came last
-    return tuple(jobs), queued
+            self._add(item, admitted, refused, priority)
+
+    def _add(
+        self, item: _Waiting, admitted: tuple[Operation, ...], refused: Mapping[Operation, str], priority: Priority
+    ) -> None:
+        if admitted:
+            self.jobs.append(_job(item, admitted, self.now, priority))
+        self._position += bool(refused)
+        for operation, reason in refused.items():
+            why = _with_wait(reason, item, operation, self.now)
+            self.queued.append(Deferred(item.candidate.ref, operation, why, item.scores[operation], self._position))
 
 
 def _with_wait(reason: str, item: _Waiting, operation: Operation, now: datetime) -> str:
