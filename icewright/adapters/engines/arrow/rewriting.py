@@ -160,25 +160,29 @@ class ArrowRewrite:
                 raise
             self._record_unsupported([reason] * len(groups))
             return []
-        result: list[RewrittenGroup] = []
-        for number, group in enumerate(groups):
-            written = [answer for answer in answers if answer.group == number and isinstance(answer, BinWritten)]
-            failed = [answer for answer in answers if answer.group == number and isinstance(answer, BinFailed)]
-            entries = [entry for answer in written for entry in answer.files]
-            count_error = None if failed else _row_count_error(group, written)
-            if not failed and count_error is None:
-                result.append((group, entries))
-                self._counted[_paths(group)] = [answer.sketches for answer in written if answer.files]
-                continue
-            self.table.discard(str(entry["file-path"]) for entry in entries)
-            self._record_unsupported([answer.error for answer in failed if answer.unsupported][:1])
-            errors = [count_error] if count_error else [answer.error for answer in failed if not answer.unsupported]
-            if errors:
-                self._record_failure([group], "; ".join(errors))
+        by_group = ([answer for answer in answers if answer.group == number] for number in range(len(groups)))
+        judged = [self._rewritten(group, own) for group, own in zip(groups, by_group, strict=True)]
+        result = [rewritten for rewritten in judged if rewritten is not None]
         if self.result.unsupported and self._option("rewrite-all") == "true":  # Spark rewrites all groups again
             self.table.discard(str(entry["file-path"]) for _, entries in result for entry in entries)
             return []
         return result
+
+    def _rewritten(self, group: FileGroup, answers: Sequence[BinWritten | BinFailed]) -> RewrittenGroup | None:
+        """Return a group that is completely rewritten with its outputs; else delete these, record why, return None."""
+        written = [answer for answer in answers if isinstance(answer, BinWritten)]
+        failed = [answer for answer in answers if isinstance(answer, BinFailed)]
+        entries = [entry for answer in written for entry in answer.files]
+        count_error = None if failed else _row_count_error(group, written)
+        if not failed and count_error is None:
+            self._counted[_paths(group)] = [answer.sketches for answer in written if answer.files]
+            return group, entries
+        self.table.discard(str(entry["file-path"]) for entry in entries)
+        self._record_unsupported([answer.error for answer in failed if answer.unsupported][:1])
+        errors = [count_error] if count_error else [answer.error for answer in failed if not answer.unsupported]
+        if errors:
+            self._record_failure([group], "; ".join(errors))
+        return None
 
     def _record_unsupported(self, reasons: Sequence[str]) -> None:
         """Record one reason for each group that Spark's own engine is to rewrite."""
