@@ -85,6 +85,6 @@ def newest(place: str, paths: Iterable[str], read: Callable[[str], TableMetadata
     return last[0].metadata
 
 
-def _follows(one: _End, other: _End) -> bool:
-    """Return whether a catalog took a version before one that is as high as the other, and none after the other."""
-    return other.number <= one.before and other.metadata.last_updated <= one.metadata.last_updated
+def _follows(later: _End, earlier: _End) -> bool:
+    """Return whether the log of an end names a version at least as high as another end, which is not younger."""
+    return earlier.number <= later.before and earlier.metadata.last_updated <= later.metadata.last_updated

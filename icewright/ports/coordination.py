@@ -20,7 +20,7 @@ class CatalogSchedule(Protocol):
         """Return every catalog that was ever scheduled, by name."""
 
     def claim(self, names: Sequence[str], holder: str, now: datetime, until: datetime) -> Sequence[CatalogRow]:
-        """Claim the due ones of these catalogs for the process `holder`, until the claim expires.
+        """Claim those of the catalogs that are due for the process `holder`, until the claim expires.
 
         Of two processes that claim at the same time one gets each catalog. Names that are new are due at once.
         """

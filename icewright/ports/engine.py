@@ -78,7 +78,7 @@ class Adoptable:
         return (*self.tables, *map(key, self.files), *self.places)
 
     def among(self, other: Adoptable) -> Adoptable:
-        """Return the part of this that the other one has too, of the same table."""
+        """Return what this and the other have in common, of the same table."""
         same = other.table_uuid == self.table_uuid
         tables, files, places = (
             tuple(item for item in mine if same and item in theirs)

@@ -165,7 +165,7 @@ class NessieClient:
         return contents, read.effective_reference.hash if read.effective_reference else ""
 
     def commit(self, branch: Reference, content: Content, document: Mapping[str, Any], message: str) -> None:
-        """Give the key of `content` the table that `document` describes, if it still has the one of `branch.hash`.
+        """Give the key of `content` the table that `document` describes, if it has the table of `branch.hash` still.
 
         Raises `CommitStateUnknown` when the reply was lost or is none of Nessie's. After every other error nothing
         was committed, unless a gateway sent the request twice: `CommitConflict`, and those of the class.

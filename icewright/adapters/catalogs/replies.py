@@ -30,7 +30,7 @@ _UNTRUSTED = "certificate verify failed"
 
 
 class PacedAdapter(HTTPAdapter):
-    """Connections whose replies end, headers too, where no time-out between two bytes ends one that drips."""
+    """Connections that end slow replies, headers too: no time-out between two bytes ends a reply that drips."""
 
     def get_connection_with_tls_context(self, *args: Any, **how: Any) -> Any:  # noqa: ANN401 - urllib3's
         """Return the pool for a request, whose new connections keep the pace."""

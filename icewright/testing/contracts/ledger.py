@@ -149,7 +149,7 @@ class DeletionLedgerTests(StoreSuite):
         assert file_states(store, job_id) == [LedgerState.DELETED, LedgerState.PLANNED, LedgerState.PLANNED]
 
     def test_files_that_fail_together_wait_each_by_its_own_failures(self, store: Store) -> None:
-        """One that has failed before waits longer than one that has not; a file of another job does not wait."""
+        """A file that has failed before waits longer than others; a file of another job does not wait."""
         job_id, other = plan_files(store, until=None), plan_files(store, ref=OTHER, until=None)
         store.ledger.record(job_id, {PATHS[1]: LedgerState.FAILED}, NOW)
         store.ledger.record(job_id, dict.fromkeys(PATHS[:2], LedgerState.FAILED), NOW)

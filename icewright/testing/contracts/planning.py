@@ -93,7 +93,7 @@ class PlanningStateTests(StoreSuite):
         assert actual.blocked == "paused: somebody looks"
 
     def test_the_change_token_tells_of_an_evaluation_that_began_before_a_recorded_one(self, store: Store) -> None:
-        """What a slow evaluation finds is planned at once, though one that began later was recorded before."""
+        """What a slow evaluation finds is planned at once, though a later evaluation was recorded before."""
         slow, quick = table_refs(2)
         record_tables(store, slow, quick)
         assert len(store.tables.claim_evaluations(["lake"], WORKER, NOW, NOW + timedelta(minutes=2), 9)) == 2

@@ -47,7 +47,7 @@ _CAUSE = re.compile(r"\[Errno [^\]]*\] [\w ]+|timed out|certificate verify faile
 
 
 class CredentialsRefused(CatalogUnavailable):
-    """Raised when the server does not accept the credentials, renewed ones neither, for one path at least."""
+    """Raised when the server refuses the credentials, also once they are renewed, for one path at least."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ def dictionary_pays(column: pa.ChunkedArray, limit: int, page_rows: int | None =
 
 
 def _distinct(sampled: int, found: float) -> float:
-    """Return how many distinct values there are, about, of which so many were found: equally frequent ones."""
+    """Estimate how many distinct values a column has, all equally frequent, by those found in a sample."""
     distinct = sampled**2 / (2 * max(sampled - found, 1))  # too many, but where few repeat
     for _ in range(_STEPS):
         distinct *= found / _expected(sampled, distinct)

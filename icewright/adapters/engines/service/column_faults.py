@@ -66,7 +66,7 @@ def column_faults(
 
 
 def names_other_files(entry: ContentFile, columns: Mapping[int, ColumnContent]) -> bool:
-    """Return whether position deletes name other data files than the one of their entry."""
+    """Return whether position deletes name other data files than their entry does."""
     path, paths = entry.referenced.encode(), columns.get(ids.DELETED_PATH, UNMEASURED)
     return bool(path) and not entry.is_vector and any(_outside("string", ids.DELETED_PATH, paths, path, path))
 

@@ -46,8 +46,8 @@ def physical_types(kind: Any) -> AbstractSet[str] | None:  # noqa: ANN401 - text
 def is_read_as(kind: str, physical: str, annotation: str) -> bool:
     """Return whether readers find values of a type in what Parquet stores; `annotation` is the logical type as JSON.
 
-    In any other Iceberg's readers find no values, or wrong ones: they take the digits of a decimal for those of one of
-    another scale, and nanoseconds, or milliseconds that are encoded by a dictionary, for microseconds.
+    Otherwise Iceberg's readers find no values or wrong values: they read the digits of a decimal at the type's scale,
+    and take nanoseconds, or milliseconds that are encoded by a dictionary, for microseconds.
     """
     stored, logical = physical_types(kind), json.loads(annotation)
     if stored is None or logical["Type"] == "Null":  # Parquet's type of null, at which Spark's reader of columns fails
@@ -79,7 +79,7 @@ def replaced_types(document: Mapping[str, Any], types: Mapping[int, Any]) -> Map
 
 
 def _reads(kind: Any, older: Any) -> bool:  # noqa: ANN401 - as above
-    """Return whether readers take values of the older type for ones of the other."""
+    """Return whether readers that expect a type read values of the older type right."""
     if physical_types(kind) is None or kind == older or _PROMOTED.get(kind) == older:
         return True
     now, before = (
