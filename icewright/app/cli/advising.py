@@ -63,13 +63,9 @@ def advise(
         raise UsageError("layouts: name a table, and either --filters FILE of its queries or --recorded")
     if table is None or not layouts:
         documents, errors = backend().explain(table, None)
-        advised = [
-            {"table": document["table"], "advice": document["advice"]}
-            for document in documents
-            if not document["error"]
-        ]
+        advised = [{"table": d["table"], "advice": d["advice"]} for d in documents if not d["error"]]
         output.show(advised, as_json, _show_advice)
-        unread = [f"{document['table']}: {document['error']}" for document in documents if document["error"]]
+        unread = [f"{d['table']}: {d['error']}" for d in documents if d["error"]]
         leave_unless_read(documents, [*errors, *unread])
         return
     texts = () if filters is None else _read_filters(filters)
