@@ -126,11 +126,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what only a nightly run tries."""
+    """Leave out what only a nightly run tries; kill the Spark that tests share when no other test needs it warm."""
     late = [item for item in items if not NIGHTLY and item.get_closest_marker("nightly")]
     if late:
         config.hook.pytest_deselected(items=late)
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+    items.sort(key=lambda item: item.path.name == "test_pools.py")
 
 
 def pytest_collection_finish() -> None:

@@ -249,6 +249,7 @@ def test_spark_is_killed_and_the_job_tries_again(
     assert len(bench.live(slow)) == 3
 
 
+@pytest.mark.nightly
 def test_spark_is_killed_between_two_jobs(bench: Bench, new_name: Callable[[str], str], spark_pool: SparkPool) -> None:
     """The next job starts it anew and does not notice."""
     name = new_name("between")
