@@ -31,7 +31,8 @@ SLOTS = 2
 KILLED = -9
 MISSED = 255  # what multiprocessing says when its server did not tell it how a process ended
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload([crashes.__name__])
+# what a life imports on demand takes half of its time
+CONTEXT.set_forkserver_preload([crashes.__name__, "icewright.app.engines"])
 
 
 def outlive(function: Any, *arguments: Any) -> int | None:
