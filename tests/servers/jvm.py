@@ -10,8 +10,14 @@ from pathlib import Path
 from typing import IO, Any
 
 # A short life: the quick compiler alone, which by itself has 48 MB for its code and stops for good when they are full,
-# and a collector without threads of its own.
-LIGHT = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=256m", "-XX:+UseSerialGC")
+# a collector without threads of its own, and thousands of classes that nobody verifies.
+LIGHT = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:ReservedCodeCacheSize=256m",
+    "-XX:+UseSerialGC",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+)
 
 
 def jars_of_pyspark(*names: str) -> list[Path]:
