@@ -187,12 +187,12 @@ def test_large_manifests_are_split(
     version: int, sort_by: str | None, bench: Bench, new_name: Callable[[str], str]
 ) -> None:
     """A manifest far above the target becomes several, ordered by the named field, as Spark's own are."""
-    name, target = new_name("large"), 4_096
+    name, target = new_name("large"), 2_048
     properties = {"commit.manifest.target-size-bytes": str(target)}
     create(bench, name, "id int, part string, other string", "part, other", properties, version=version)
     java = JavaTable.load(bench, name)
     update = java.table.newFastAppend()
-    for number in range(220):
+    for number in range(110):
         update.appendFile(java.data({"id": [number], "part": [f"{number % 2}"], "other": [f"{number:03}"]}))
     update.commit()
     before, read = entries(bench, name), bench.read(name)
