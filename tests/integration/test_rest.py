@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException
 
 from icewright.adapters.clock import SystemClock
@@ -54,29 +54,43 @@ class Later(SystemClock):
         return super().now() + timedelta(days=1)
 
 
-@pytest.fixture
-def uri(rest_fixture: RestHost, tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for the catalog and its warehouse."""
+    made = tmp_path_factory.mktemp("rest")
+    (made / "warehouse").mkdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def uri(rest_fixture: RestHost, home: Path) -> Iterator[str]:
     """The address of the server."""
-    (tmp_path / "warehouse").mkdir()
-    address = rest_fixture.serve(tmp_path / "catalog.db", f"file://{tmp_path}/warehouse")
+    address = rest_fixture.serve(home / "catalog.db", f"file://{home}/warehouse")
     yield address
     rest_fixture.end(address)
 
 
-@pytest.fixture
-def app(uri: str, tmp_path: Path) -> Iterator[Application]:
-    """Icewright over the server, with a Spark of its own."""
-    file = tmp_path / "icewright.yaml"
-    file.write_text(CONFIG.format(home=tmp_path, uri=uri))
+@pytest.fixture(scope="module")
+def app(uri: str, home: Path) -> Iterator[Application]:
+    """Icewright over the server, with a Spark of its own, whose start takes longer than a test."""
+    file = home / "icewright.yaml"
+    file.write_text(CONFIG.format(home=home, uri=uri))
     with application(read_config(file), kind="manual") as made:
         yield made
 
 
+@pytest.fixture(scope="module")
+def catalog(app: Application) -> Iterator[Catalog]:
+    """The same catalog as PyIceberg knows it."""
+    made = load_catalog("lake", **pyiceberg_catalog_properties(app.config.catalogs["lake"]))
+    made.create_namespace("sales")
+    yield made
+    made.close()
+
+
 @pytest.mark.cases(75)
-def test_three_clients_of_one_server(app: Application) -> None:
+def test_three_clients_of_one_server(app: Application, catalog: Catalog) -> None:
     """Every row that Spark or PyIceberg wrote meanwhile is there, and the table is better than before."""
-    catalog = load_catalog("lake", **pyiceberg_catalog_properties(app.config.catalogs["lake"]))
-    catalog.create_namespace("sales")
     table = catalog.create_table("sales.orders", ROWS.schema)
     for _ in range(8):
         table.append(ROWS)
@@ -120,45 +134,12 @@ def test_three_clients_of_one_server(app: Application) -> None:
     assert now.scan().to_arrow().num_rows == written[0]
     assert spark.sql("SELECT count(*) FROM lake.sales.orders").first()[0] == written[0]  # type: ignore[index]
     assert len(now.snapshots()) == 1
-    catalog.close()
 
 
-@pytest.mark.nightly
-@pytest.mark.cases(77)
-def test_spark_beside_a_server_that_answers_commits_by_errors(uri: str, tmp_path: Path) -> None:
-    """A rewrite that landed counts as landed; what did not is the catalog's fault; every row and file stays."""
-    with faulty_proxy(uri) as proxy:
-        file = tmp_path / "icewright.yaml"
-        file.write_text(CONFIG.format(home=tmp_path, uri=proxy.address))
-        with application(read_config(file), kind="manual") as app:
-            catalog = load_catalog("lake", **{**pyiceberg_catalog_properties(app.config.catalogs["lake"]), "uri": uri})
-            catalog.create_namespace("sales")
-            table = catalog.create_table("sales.orders", ROWS.schema)
-            detect(app.runtime, ["lake"])
-            rows = 0
-            for kernel, landed in product(("spark", "arrow"), (True, False)):
-                for _ in range(6):
-                    table.append(ROWS)
-                    rows += len(ROWS)
-                policy = partial(replace, app.runtime.policy(), command={"compact.engine": kernel})
-                runtime = replace(app.runtime, policy=policy)
-                proxy.faults[:] = [Fault("POST .*/tables/orders$", times=99, forward=landed, status=500)]
-                result = execute(runtime, Request(REF, (Operation.COMPACT,), manual=True))
-                proxy.faults.clear()
-                (outcome,) = result.outcomes
-                assert outcome.state is OperationState.COMMITTED if landed else outcome.fault is FaultOwner.CATALOG
-                table.refresh()
-                assert table.scan().to_arrow().num_rows == rows
-                live = [str(local_path(task.file.file_path)) for task in table.scan().plan_files()]
-                assert [path for path in live if not Path(path).exists()] == []
-            catalog.close()
-
-
-def test_restores_beside_a_writer_lose_no_row(app: Application) -> None:
+def test_restores_beside_a_writer_lose_no_row(app: Application, catalog: Catalog) -> None:
     """What Spark commits meanwhile is in main or in the state before a restore, whose tag leads to it."""
-    catalog = load_catalog("lake", **pyiceberg_catalog_properties(app.config.catalogs["lake"]))
-    catalog.create_namespace("sales")
-    table = catalog.create_table("sales.orders", ROWS.schema)
+    ref = replace(REF, name="restored")
+    table = catalog.create_table("sales.restored", ROWS.schema)
     table.append(ROWS)
     first = table.current_snapshot()
     assert first is not None
@@ -168,11 +149,11 @@ def test_restores_beside_a_writer_lose_no_row(app: Application) -> None:
 
     def write() -> None:
         while not stop.is_set():
-            spark.sql(f"INSERT INTO lake.sales.orders VALUES ({100 + len(written)})").collect()  # noqa: S608
+            spark.sql(f"INSERT INTO lake.sales.restored VALUES ({100 + len(written)})").collect()  # noqa: S608
             written.append(100 + len(written))
 
     def read(version: str) -> list[int]:
-        rows = spark.sql(f"SELECT id FROM lake.sales.orders VERSION AS OF '{version}'").collect()  # noqa: S608
+        rows = spark.sql(f"SELECT id FROM lake.sales.restored VERSION AS OF '{version}'").collect()  # noqa: S608
         return sorted(row["id"] for row in rows)
 
     done = list[RestoreResult]()
@@ -182,7 +163,7 @@ def test_restores_beside_a_writer_lose_no_row(app: Application) -> None:
             while len(written) < known + 2 and not errors:
                 stop.wait(0.05)
             try:
-                (result,) = restore(app.runtime, [REF], str(first.snapshot_id))
+                (result,) = restore(app.runtime, [ref], str(first.snapshot_id))
             except Refused as error:
                 assert "a writer has committed snapshot" in str(error)  # noqa: PT017 - other refusals are faults
                 overtaken += 1
@@ -192,9 +173,39 @@ def test_restores_beside_a_writer_lose_no_row(app: Application) -> None:
     states = [read(version) for version in ("main", *(result.plan.tag.name for result in done))]
     assert all(len(state) == len(set(state)) for state in states)
     assert set().union(*states) == set(written)
-    restore_beside(app.runtime, REF, done[0].plan.tag.name, replace(REF, name="beside"))
+    restore_beside(app.runtime, ref, done[0].plan.tag.name, replace(REF, name="beside"))
     beside_it = spark.sql("SELECT id, input_file_name() AS file FROM lake.sales.beside").collect()
     assert sorted(row["id"] for row in beside_it) == states[1]
     assert all("/beside/" in row["file"] for row in beside_it)
     assert read("main") == states[0]
-    catalog.close()
+
+
+@pytest.mark.nightly
+@pytest.mark.cases(77)
+def test_spark_beside_a_server_that_answers_commits_by_errors(
+    app: Application, catalog: Catalog, uri: str, tmp_path: Path
+) -> None:
+    """A rewrite that landed counts as landed; what did not is the catalog's fault; every row and file stays."""
+    app.pools["default"].stop()  # a process runs one Spark
+    with faulty_proxy(uri) as proxy:
+        file = tmp_path / "icewright.yaml"
+        file.write_text(CONFIG.format(home=tmp_path, uri=proxy.address))
+        with application(read_config(file), kind="manual") as behind:
+            table = catalog.create_table("sales.doubtful", ROWS.schema)
+            detect(behind.runtime, ["lake"])
+            rows = 0
+            for kernel, landed in product(("spark", "arrow"), (True, False)):
+                for _ in range(6):
+                    table.append(ROWS)
+                    rows += len(ROWS)
+                policy = partial(replace, behind.runtime.policy(), command={"compact.engine": kernel})
+                runtime = replace(behind.runtime, policy=policy)
+                proxy.faults[:] = [Fault("POST .*/tables/doubtful$", times=99, forward=landed, status=500)]
+                result = execute(runtime, Request(replace(REF, name="doubtful"), (Operation.COMPACT,), manual=True))
+                proxy.faults.clear()
+                (outcome,) = result.outcomes
+                assert outcome.state is OperationState.COMMITTED if landed else outcome.fault is FaultOwner.CATALOG
+                table.refresh()
+                assert table.scan().to_arrow().num_rows == rows
+                live = [str(local_path(task.file.file_path)) for task in table.scan().plan_files()]
+                assert [path for path in live if not Path(path).exists()] == []
