@@ -18,7 +18,7 @@ from tests.integration.javacore import JavaTable
 from tests.integration.tables import create, insert
 from tests.nightly import nightly
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 KNOBS = {"compact.min_input_files": 2, "compact.delete_file_threshold": 1, "compact.branches": "b*"}
 

@@ -19,7 +19,7 @@ from tests.integration.bench import Bench, paths
 from tests.integration.compacting import KNOBS, at_rest, compacted
 from tests.integration.tables import backdate_all, create, insert
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 MERGE_ON_READ = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
 

@@ -16,7 +16,7 @@ from tests.integration.bench import Bench
 from tests.integration.compacting import KNOBS, at_rest, compacted
 from tests.integration.tables import backdate_all, create, insert
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 _VALUES = {
     "identity": ("part", "part string", ("'a'", "'b''c'", "'é\\\\n%'", "NULL", "'a b'")),

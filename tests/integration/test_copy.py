@@ -20,7 +20,7 @@ from tests.integration.test_restore import evolved
 from tests.integration.test_v3 import MERGE_ON_READ
 from tests.nightly import nightly
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 
 def copied(bench: Bench, name: str, place: Path) -> str:

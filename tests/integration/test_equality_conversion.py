@@ -22,7 +22,7 @@ from tests.integration.javacore import JavaTable
 from tests.integration.tables import create, insert
 from tests.nightly import nightly
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 Name = Callable[[str], str]
 MERGE_ON_READ = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}

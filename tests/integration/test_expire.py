@@ -19,7 +19,7 @@ from tests.integration.planting import DELETE, plant, remove
 from tests.integration.tables import backdate_all, create, insert, statistics, tangle, version_one
 from tests.nightly import nightly
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 Builder = Callable[[Bench, str], None]
 

@@ -16,7 +16,7 @@ from icewright.core.steps import Due, NotDue
 from tests.integration.bench import Bench
 from tests.integration.tables import create
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 DAYS = 30
 COPY = {f"write.{verb}.mode": "copy-on-write" for verb in ("delete", "update", "merge")}

@@ -23,7 +23,7 @@ from tests.integration.bench import Bench
 from tests.integration.compacting import at_rest, compacted
 from tests.integration.tables import backdate_all, create, insert
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 SMALL: Mapping[str, object] = {
     "compact.min_input_files": 2,

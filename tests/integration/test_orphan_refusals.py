@@ -15,7 +15,7 @@ from tests.integration.bench import Bench, make_old
 from tests.integration.planting import DELETE, plain, plant, remove
 from tests.integration.tables import insert
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 
 @pytest.mark.cases(57, 58)

@@ -20,7 +20,7 @@ from tests.integration.bench import Bench, spark_time
 from tests.integration.tables import create, insert, tangle, version_one
 from tests.integration.test_v3 import MERGE_ON_READ
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 
 def _returns(bench: Bench, name: str) -> None:

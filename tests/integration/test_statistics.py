@@ -20,7 +20,7 @@ from tests.integration.javacore import JavaTable
 from tests.integration.tables import create, insert
 from tests.trino import trino
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 Name = Callable[[str], str]
 STATISTICS = Operation.COMPUTE_STATISTICS

@@ -16,7 +16,7 @@ from icewright.ports import SnapshotPin
 from tests.integration.bench import Bench
 from tests.integration.tables import backdate_all, create, insert
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 EXPIRE = {"expire_snapshots.min_snapshots_to_keep": 1, "deletion.delay_hours": 0}
 

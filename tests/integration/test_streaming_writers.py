@@ -13,7 +13,7 @@ from tests.integration.bench import Bench
 from tests.integration.tables import backdate_all, create, insert
 from tests.nightly import nightly
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 
 def batch(bench: Bench, name: str, home: Path, number: int) -> None:

@@ -21,7 +21,7 @@ from tests.integration.javacore import JavaTable
 from tests.integration.planting import plant, remove
 from tests.integration.tables import backdate_all, create, insert
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 MERGE_ON_READ = {f"write.{verb}.mode": "merge-on-read" for verb in ("delete", "update", "merge")}
 MANIFESTS: Mapping[str, object] = {"rewrite_manifests.min_manifests": 2}
