@@ -61,12 +61,13 @@ def resolve(metadata: TableMetadata, history: TableHistory, text: str, now: date
     """Return the snapshot that a text means: a snapshot id, a tag or branch, a recovery point, or a time.
 
     A name of a point, such as `hourly-2026-11-25T10`, means the state at that time, whether or not it has a tag of its
-    own. A time without a zone is in UTC. Raises `UsageError` for a state that is not known.
+    own. A time without a zone is in UTC, and a tag that is called as another snapshot's id is found by its own id.
+    Raises `UsageError` for a state that is not known.
     """
     refs = {ref.name: ref.snapshot_id for ref in metadata.refs}
-    snapshot_id = refs.get(text, refs.get(f"{PREFIX}-{text}"))
-    if snapshot_id is None and text.isdecimal() and len(text) <= _ID_DIGITS:
-        snapshot_id = int(text)
+    snapshot_id = int(text) if text.isdecimal() and len(text) <= _ID_DIGITS else None
+    if snapshot_id not in metadata.by_id:
+        snapshot_id = refs.get(text, refs.get(f"{PREFIX}-{text}", snapshot_id))
     if snapshot_id is None:
         moment = _moment(text)
         if moment is None:

@@ -77,13 +77,17 @@ def test_a_commit_may_still_land_before_a_moment_that_has_just_gone() -> None:
         ("2026-11-21T11:00+02:00", 2),
         ("2026-11-21T12:00", 8),
         ("main", 9),
-        ("7", 6),
+        ("7", 7),
+        ("70", 6),
     ],
 )
 def test_what_a_person_names(text: str, expected: int) -> None:
-    """An id, a ref even of a number for a name, a point with or without its tag, and a time in any zone."""
+    """An id, a ref of a number that is no id, a point with or without its tag, and a time in any zone.
+
+    A tag that is called as a snapshot's id leads nobody who names the snapshot to another one.
+    """
     known = table(HOURLY)
-    known = replace(known, refs=(*known.refs, SnapshotRef("7", RefKind.TAG, 6)))
+    known = replace(known, refs=(*known.refs, *(SnapshotRef(name, RefKind.TAG, 6) for name in ("7", "70"))))
     assert resolve(known, LOG, text, NOW).snapshot_id == expected
 
 

@@ -265,7 +265,7 @@ def _add_snapshot(new: Editor, change: AddSnapshot) -> None:
     if change.branch == MAIN and refs.get(MAIN, {}).get("snapshot-id", current) != current:
         raise Refused(
             f"{new.get('location', '')}: main is of snapshot {refs[MAIN]['snapshot-id']}, the current one is {current}"
-            ", and which of them readers see is not known: restore the table to one"
+            ", and which of them readers see is not known: restore main's, and then the other if that is meant"
         )
     refs[change.branch] = {"type": "branch", **refs.get(change.branch, {}), "snapshot-id": snapshot["snapshot-id"]}
     new.set("refs", refs)
