@@ -177,9 +177,13 @@ def _stale(inputs: AlertInputs, parameters: Mapping[str, int], now: datetime) ->
 
 def _allowed_for(limit: timedelta, windows: str | None, since: datetime, now: datetime) -> bool:
     """Return whether windows were open for the limit since then, or for all their time in a week if that is less."""
-    return not windows or open_time(windows, since, min(now, since + WEEK)) >= min(
-        limit, open_time(windows, since, since + WEEK)
-    )
+    if not windows:
+        return True
+    try:
+        possible, needed = (open_time(windows, since, end) for end in (min(now, since + WEEK), since + WEEK))
+    except ValueError:  # a time zone that this machine does not know, by which no plan of it lets anything begin
+        return True
+    return possible >= min(limit, needed)
 
 
 def _unmaintainable(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:

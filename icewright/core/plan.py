@@ -100,7 +100,7 @@ def make_plan(
     for candidate in candidates:
         scores: dict[Operation, float] = {}
         late: dict[Operation, tuple[timedelta, float]] = {}
-        shut, opening = closed(candidate.windows, now), opens(candidate.windows, now) or now
+        shut, opening = _opening(candidate.windows, now)
         for operation, due in candidate.due_operations.items():
             points = score(due, candidate.importance, due.waited(now), candidate.heat)
             reason = candidate.blocked or due.blocked or _cooling(due, now)
@@ -120,6 +120,17 @@ def make_plan(
     # what borrows slots came last
     jobs = sorted(admission.jobs, key=lambda job: -job.score if job.priority is Priority.VALUE else -inf)
     return MaintenancePlan(tuple(jobs), (*admission.queued, *deferred))
+
+
+def _opening(windows: str | None, now: datetime) -> tuple[str | None, datetime]:
+    """Return why the windows are closed, None when one is open, and when one opens.
+
+    Those of a time zone that this machine does not know stay closed: another one may have stored them.
+    """
+    try:
+        return closed(windows, now), opens(windows, now) or now
+    except ValueError as error:
+        return f"when its maintenance window opens is not known here: {error}", datetime.max.replace(tzinfo=now.tzinfo)
 
 
 def _cooling(due: DueOperation, now: datetime) -> str | None:

@@ -85,6 +85,7 @@ def loop(**signs: Any) -> AlertInputs:
         (table(overdue_since=NOW - 8 * 24 * HOUR - MINUTE, windows="fri 08:00-12:00"), {"stale": TABLE}),
         (table(overdue_since=NOW - 62 * HOUR, windows="22:00-06:00"), {"stale": TABLE}),
         (table(overdue_since=NOW - 61 * HOUR, windows="22:00-06:00; 23:00-05:00"), {}),
+        (table(overdue_since=NOW - 24 * HOUR, windows="sat Europe/Atlantis"), {"stale": TABLE}),
         (table(error="MetadataUnreadable: m1"), {"unmaintainable": TABLE}),
         (AlertInputs(unsupported={REF: "the table is encrypted"}), {"unmaintainable": TABLE}),
         (AlertInputs(blocked={REF: "refused: x [shared_location]"}), {"table_blocked": TABLE}),

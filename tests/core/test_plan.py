@@ -113,6 +113,14 @@ def test_windows(windows: str | None, runs: bool) -> None:
     assert [(d.reason, d.position) for d in plan.deferred] == ([] if runs else [(said, None)])
 
 
+def test_windows_of_a_zone_that_this_machine_does_not_know() -> None:
+    """They hold up no other table, and stay closed: another service, whose time zones are newer, has stored them."""
+    plan = make_plan([candidate("a", windows="sat Europe/Atlantis"), candidate("b")], Limits(), NOW)
+    assert [job.ref.name for job in plan.jobs] == ["b"]
+    said = "when its maintenance window opens is not known here: 'Europe/Atlantis' is no time zone"
+    assert [d.reason.partition(";")[0] for d in plan.deferred] == [said]
+
+
 def test_heat() -> None:
     """A table that is read counts for more than one that is not, and twice the reading for less than twice as much."""
     factors = [heat_factor(queries) for queries in (-1, 0, 1, 15, 30)]
