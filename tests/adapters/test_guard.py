@@ -307,6 +307,7 @@ def test_who_shares_the_place_and_what_can_be_done() -> None:
     world.files.broken[POND] = MetadataUnreadable("cut")
     remedies.append(remedy())
     assert [DROPPED.name in remedies[0], *(POND.name in remedy for remedy in remedies[2:])] == [True, True, True]
+    assert all(f"`icewright adopt {REF}`" in remedy for remedy in remedies)
     assert "if another catalog has it, move one of both" in remedies[0]
     assert "its engine reads all files there: move one of both" in remedies[1]
     assert "move one of the tables to a place of its own; if that one has moved away" in remedies[2]
