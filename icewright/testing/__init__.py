@@ -3,6 +3,7 @@
 `icewright.testing.contracts` has the suites that every implementation of a port passes; it needs pytest.
 """
 
+from icewright.testing.branches import MemoryBranches
 from icewright.testing.builders import (
     LOCATION,
     NOW,

@@ -55,8 +55,8 @@ class FixedClock:
         return self.time
 
 
-def _no_effect(_base: table.TableMetadata, _change: Change) -> None:
-    return
+def no_effect(_base: table.TableMetadata, _change: Change) -> None:
+    """Do nothing before or after a commit."""
 
 
 @dataclass
@@ -70,8 +70,8 @@ class MemoryCatalog:
 
     name: str = "lake"
     clock: Clock = field(default_factory=FixedClock)
-    before_commit: Callable[[table.TableMetadata, Change], None] = _no_effect
-    after_commit: Callable[[table.TableMetadata, Change], None] = _no_effect
+    before_commit: Callable[[table.TableMetadata, Change], None] = no_effect
+    after_commit: Callable[[table.TableMetadata, Change], None] = no_effect
     down: IcewrightError | None = None
     tables: dict[table.TableRef, table.TableMetadata] = field(default_factory=dict)
     beyond: list[table.TableMetadata] = field(default_factory=list)  # tables that the server shows elsewhere
@@ -116,7 +116,7 @@ class MemoryCatalog:
             current = self.tables.get(base.ref)
             if current is None or current.metadata_location != base.metadata_location:
                 raise CommitConflict(f"{base.ref}: another writer committed since {base.metadata_location}")
-            after = _changed(base, change, self.clock.now())
+            after = changed(base, change, self.clock.now())
             if after is base:
                 return base
             after = self._replace_pointer(after)
@@ -145,7 +145,8 @@ class MemoryCatalog:
         return self.put(replace(metadata, metadata_location=location, metadata_log=log))
 
 
-def _changed(base: table.TableMetadata, change: Change, now: datetime) -> table.TableMetadata:
+def changed(base: table.TableMetadata, change: Change, now: datetime) -> table.TableMetadata:
+    """Return the table after a change, without a metadata file of its own."""
     updated = max(now, base.last_updated)
     match change:
         case RemoveSnapshots(snapshot_ids=removed_ids):

@@ -55,7 +55,7 @@ class NativeClient(SqlCatalog):
             ).json()["contents"]
             if not known:
                 self.post({"type": "PUT", "key": {"elements": levels}, "content": body})
-        self.post({"type": "PUT", "key": {"elements": list(key)}, "content": _described(location)})
+        self.post({"type": "PUT", "key": {"elements": list(key)}, "content": described(location)})
 
     def create_table(self, identifier: str | Identifier, *args: Any, **how: Any) -> Table:
         """Create a table by the SQL catalog, then in Nessie."""
@@ -92,14 +92,15 @@ class NativeClient(SqlCatalog):
         new = self._update_and_stage_table(current, table.name(), requirements, updates)
         self._write_metadata(new.metadata, new.io, new.metadata_location)
         try:
-            self.nessie.commit(branch, content, _described(new.metadata_location), "by PyIceberg")
+            self.nessie.commit(branch, content, described(new.metadata_location), "by PyIceberg")
         except CommitConflict as error:
             raise CommitFailedException(str(error)) from error
         made: dict[str, Any] = {"metadata": new.metadata, "metadata-location": new.metadata_location}
         return CommitTableResponse(**made)
 
 
-def _described(location: str) -> dict[str, Any]:
+def described(location: str) -> dict[str, Any]:
+    """A table as Nessie stores it."""
     ids = {"snapshotId": -1, "schemaId": 0, "specId": 0, "sortOrderId": 0}
     return {"type": "ICEBERG_TABLE", "metadataLocation": location, **ids}
 

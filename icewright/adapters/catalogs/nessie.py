@@ -212,7 +212,7 @@ class NessieCatalog(MetadataFileCatalog):
         self, reference: Reference, content: Content, base: TableMetadata, change: RemoveSnapshots
     ) -> TableMetadata:
         """Remove snapshots from a table's metadata in one commit to the branch."""
-        now, hash_ = self._client.contents(f"{reference.name}", [content.key])
+        now, hash_ = self._contents(reference.name, content.key)
         if now != [content]:
             raise CommitConflict(f"{base.ref} on {reference.name}: another writer committed since {reference.hash}")
         return self._commit(replace(reference, hash=hash_), content, base, change)
@@ -251,13 +251,17 @@ class NessieCatalog(MetadataFileCatalog):
 
     def _at(self, branch: Reference, content: Content) -> TableMetadata:
         """Return the table of the content's key at the head of a branch. Raises `TableNotFound`."""
-        try:
-            contents, _ = self._client.contents(branch.name, [content.key])
-        except NessieNotFound:
-            contents = []
+        contents, _ = self._contents(branch.name, content.key)
         if not contents:
             raise TableNotFound(f"{self._ref(content.key)}: branch {branch.name} has no such table")
         return self.read(contents[0])
+
+    def _contents(self, branch: str, key: Key) -> tuple[list[Content], str]:
+        """Return the table of a key at the head of a branch, if there are both, and the hash of the head."""
+        try:
+            return self._client.contents(branch, [key])
+        except NessieNotFound:
+            return [], ""
 
     def _content(self, ref: TableRef) -> tuple[Content, str]:
         try:
