@@ -99,6 +99,8 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     ),
     f"{_SERVICE}/recovery_points.py": ("tests/cases/test_recovery_points.py",),
     f"{_SERVICE}/other_formats.py": ("tests/cases/test_other_formats.py",),
+    f"{_SERVICE}/vacuum.py": ("tests/adapters/test_vacuum.py",),
+    f"{_SERVICE}/nessie_live.py": ("tests/adapters/test_vacuum.py",),
     f"{_SERVICE}/replied.py": ("tests/adapters/test_replied.py",),
     "flow/restore.py": (
         *("tests/cases/test_restore.py", "tests/cases/test_recovery_points.py"),
