@@ -82,7 +82,7 @@ class LiveTable:
     location: str = ""
     write_paths: tuple[str, ...] = ()
     snapshots: frozenset[int] = frozenset()  # of its heads' metadata and of its live versions
-    collect: bool = True  # False: a user's gc.enabled=false, or a policy, keeps all its files
+    collect: bool = True  # False: a problem, a user's gc.enabled=false, or a policy keeps all its files
 
     @property
     def folders(self) -> frozenset[str]:

@@ -675,6 +675,31 @@ def test_what_a_table_keeps_beyond_the_cut_off(
     assert len(v.lake.read(content).snapshots) == len(live)
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("history.expire.min-snapshots-to-keep", "'some' is not a whole number"),
+        ("history.expire.max-snapshot-age-ms", "'some' is not a whole number"),
+        ("icewright.vacuum.enabled", "'some' is not true or false"),
+    ],
+)
+def test_a_property_that_nobody_understands(name: str, why: str) -> None:
+    """On whatever branch: nothing of the table is touched or in its place, and all others are vacuumed."""
+    v = Vacuuming()
+    _history(v, 100, 60)
+    v.lake.create("dev")
+    v.write(1, 1, 2, 3)
+    v.write(1, 1, 2, 4, on="dev", properties={name: "some"})
+    v.write(1, 9, name="within", location=f"{ORDERS}/within")
+    _commits(v, 100, 60, 1, name="returns")
+    survey = v.vacuum.survey(NOW)
+    (orders,) = [one for one in survey.tables if one.problem]
+    assert why in orders.problem
+    assert orders.problem in v.refuses()
+    assert v.refuses(name="within") == f"lake.sales.orders may have files in the same place: {orders.problem}"
+    assert isinstance(v.run()["returns"][1], Outcome)
+
+
 @pytest.mark.parametrize(("error", "counts"), [(AccessDenied("shut"), (1, 0)), (FileMissing("lost"), (0, 1))])
 def test_metadata_that_cannot_be_read(error: IcewrightError, counts: tuple[int, int]) -> None:
     """Of a head, or of a live version whose snapshot no head describes: the table stays as it is, and says why."""

@@ -12,7 +12,7 @@ import polars as pl
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.listing import PathHashes, hashed
 from icewright.core.effective import Knobs
-from icewright.core.errors import AccessDenied, FileMissing, IcewrightError, Refused
+from icewright.core.errors import AccessDenied, FileMissing, IcewrightError
 from icewright.core.policy import MIN_SNAPSHOTS, VACUUM_ENABLED
 from icewright.core.retention import Expiry, plan_expiry, writer_state_rule
 from icewright.core.table import Snapshot, SnapshotHold, TableMetadata, TableRef
@@ -161,7 +161,7 @@ class NessieLiveSet:
                 continue
             try:
                 limits[content.content_id] = self.limit(metadata, cutoff, now)
-            except Refused as error:
+            except IcewrightError as error:  # of the table's own properties, and none of the other tables'
                 errors[content.metadata_location] = error
             if len(metadata.snapshots) > 1:
                 complete_histories.append(content.content_id)
@@ -223,7 +223,7 @@ class NessieLiveSet:
             write_paths=tuple(dict.fromkeys(p for m in metadata_files for p in m.write_paths)),
             snapshots=frozenset(s for m in at_heads for s in m.by_id)
             | {c.snapshot_id for c in versions if c.snapshot_id is not None},
-            collect=all(self.may_collect(m) for m in at_heads),
+            collect=not problems and all(self.may_collect(m) for m in at_heads),
         )
 
 
