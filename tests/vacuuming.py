@@ -27,7 +27,6 @@ from icewright.testing import FixedClock
 from tests.nessie import NessieServer
 from tests.s3 import store
 
-GRACE = timedelta(hours=24)
 CONFIG = """\
 state: sqlite:///state.db
 catalogs:

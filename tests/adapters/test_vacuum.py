@@ -305,6 +305,19 @@ def _branches(v: Vacuuming) -> None:
     v.write(49, 1, 2, 4, 5, on="dev")
 
 
+def _staged(v: Vacuuming) -> None:
+    _history(v, 100, 60)
+    v.write(20, 1, 2, 3, current_snapshot_id=2)  # to which no ref leads
+
+
+def _branch_deleted(v: Vacuuming) -> None:
+    _commits(v, 100)
+    v.lake.create("dev")
+    v.write(30, 2, on="dev")
+    _commits(v, 5)
+    del v.lake.heads["dev"]
+
+
 def _dropped_on_main(v: Vacuuming) -> None:
     _commits(v, 100)
     v.lake.create("kept")
@@ -343,6 +356,8 @@ def _renamed(v: Vacuuming) -> None:
         pytest.param(lambda v: _tagged(v, _history), of(1) | {"v1"}, "main", id="history-behind-a-tag"),
         pytest.param(_old_branch, of(1) | {"v1"}, "", id="old-branch"),
         pytest.param(_branches, of(1, 2, 4) | {"v1", "v2", "v4"}, "main dev", id="branches"),
+        pytest.param(_branch_deleted, of(1, 2) | {"v1", "v2"}, "", id="branch-deleted"),
+        pytest.param(_staged, of(1) | {"v1", "v2"}, "main", id="staged"),
         pytest.param(_dropped_on_main, of(2) | {"v2"}, "", id="dropped-on-main"),
         pytest.param(_dropped_lately, of(1) | {"v1"}, "", id="dropped-lately"),
         pytest.param(_dropped_everywhere, set(), "", id="dropped-everywhere"),
@@ -553,6 +568,7 @@ def test_a_sweep_that_leaves_files_for_later() -> None:
     assert expired.metrics["snapshots_expired"] == 2
 
 
+@pytest.mark.cases(66)
 @pytest.mark.parametrize(
     ("change", "age", "gone"),
     [
@@ -747,6 +763,7 @@ def test_a_table_of_which_nothing_can_be_read() -> None:
             assert isinstance(v.run()["orders"][1], Outcome)
 
 
+@pytest.mark.cases(110)
 def test_lists_that_cannot_be_read() -> None:
     """While one of the table is torn, nothing of it expires or goes; tables elsewhere are vacuumed."""
     v = Vacuuming()
@@ -799,6 +816,7 @@ def test_pinned_snapshots_stay() -> None:
     assert v.gone() == of(1) | {"v1", "v2", "v3"}
 
 
+@pytest.mark.cases(138, 141)
 def test_states_of_streaming_writers() -> None:
     """They stay on each branch, and so do files that the writer may have written since; a rule lets both go."""
     flink = {"flink.job-id": "j1", "flink.max-committed-checkpoint-id": "6"}
@@ -880,6 +898,7 @@ def test_another_catalog_takes_a_file_after_the_plan() -> None:
     assert any("1 planned file kept: pond.sales.guest reads them" in note for note in swept.notes)
 
 
+@pytest.mark.cases(67)
 def test_what_becomes_live_meanwhile() -> None:
     """A commit during the listing, and a tag or branch between plan and deletion, keep what they see."""
     v = Vacuuming()
@@ -921,6 +940,7 @@ def test_a_table_marked_before_it_expires() -> None:
     assert of(1, 2) <= v.gone()
 
 
+@pytest.mark.cases(111)
 def test_metadata_files_that_no_branch_reaches() -> None:
     """Another table's or another writer's stop the sweep until they are adopted, and so does one that is shut."""
     for uuid, adopted, code in ((UUID, False, ""), ("other", False, "foreign_metadata"), ("other", True, "")):
@@ -933,6 +953,12 @@ def test_metadata_files_that_no_branch_reaches() -> None:
             v.refuses(code)
         else:
             assert v.gone() == {"x"}
+    v = Vacuuming()
+    v.write(1, 1)
+    for number in range(1000):  # all are looked at
+        uuid = "other" if number == 999 else UUID
+        v.files.contents |= strange(f"{ORDERS}/metadata/{number:05d}-dead.metadata.json", uuid=uuid)
+    assert "00999-dead" in v.refuses("foreign_metadata")
     v = Vacuuming()
     v.write(1, 1)
     v.put(f"{ORDERS}/metadata/y.metadata.json")
@@ -996,6 +1022,7 @@ def test_what_an_automatic_sweep_leaves_to_a_person(case: str) -> None:
     assert v.gone() > of(1)
 
 
+@pytest.mark.cases(112)
 def test_clocks_that_disagree() -> None:
     """Nothing expires and nothing goes, in any place of the table, also by a clock that was mended since the survey."""
     v = Vacuuming()
@@ -1055,6 +1082,7 @@ def test_what_an_earlier_job_left_is_finished() -> None:
     assert v.ledger.events == [("record", ("left", states, NOW, why))]
 
 
+@pytest.mark.cases(112)
 def test_an_earlier_job_by_a_clock_that_was_wrong() -> None:
     """Its delay may not have ended."""
     v = Vacuuming()
