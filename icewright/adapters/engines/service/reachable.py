@@ -185,12 +185,12 @@ def with_key(frame: pl.DataFrame, canonical: Canonical) -> pl.DataFrame:
         return frame.with_columns(pl.Series("key", keys, pl.String))
     path, name = pl.col("path"), pl.col("path").str.split("/").list.last()
     folder = path.str.strip_suffix(name)
-    folders, slashes, some = frame.select(folder.unique().implode().alias("folders"), *_doubtful(path)).row(0)
+    folders, slashes, some = frame.select(folder.unique().implode(), *_doubtful(path)).row()
     targets = {folder: canonical(folder) for folder in folders if folder}
     moved = {folder: to for folder, to in targets.items() if to not in (folder, local_path(folder))}
     if moved:
         path = pl.concat_str(folder.replace(moved), name)
-        slashes, some = frame.select(_doubtful(path)).row(0)
+        slashes, some = frame.select(_doubtful(path)).row()
     bare = path.str.replace(_PREFIX, "/")
     if slashes:
         bare = bare.str.replace_all(r"/{2,}", "/")
