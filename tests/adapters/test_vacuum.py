@@ -182,6 +182,7 @@ class Vacuuming:
             for before, n in zip((None, *ids), ids, strict=False)
         ]
         made = metadata(
+            [],
             ref=TableRef("lake", ("sales",), name),
             snapshots=tuple(snapshots),
             location=location,
@@ -291,6 +292,12 @@ def _tagged(v: Vacuuming, write: Callable[..., None]) -> None:
     write(v, 10, 1)
 
 
+def _made_empty(v: Vacuuming) -> None:
+    for hours in (100, 40):
+        v.write(hours)
+    _commits(v, 10)
+
+
 def _old_branch(v: Vacuuming) -> None:
     _commits(v, 100, 60)
     v.lake.create("old")
@@ -308,6 +315,11 @@ def _branches(v: Vacuuming) -> None:
 def _staged(v: Vacuuming) -> None:
     _history(v, 100, 60)
     v.write(20, 1, 2, 3, current_snapshot_id=2)  # to which no ref leads
+
+
+def _renewed(v: Vacuuming) -> None:
+    for hours in (100, 60):
+        v.write(hours, 1)
 
 
 def _branch_deleted(v: Vacuuming) -> None:
@@ -354,6 +366,7 @@ def _renamed(v: Vacuuming) -> None:
         pytest.param(lambda v: _history(v, 100, 60, 10, 1), of(1, 2) | {"v1", "v2"}, "main", id="history"),
         pytest.param(lambda v: _tagged(v, _commits), of(1) | {"v1"}, "", id="tag"),
         pytest.param(lambda v: _tagged(v, _history), of(1) | {"v1"}, "main", id="history-behind-a-tag"),
+        pytest.param(_made_empty, {"v1"}, "", id="made-empty"),
         pytest.param(_old_branch, of(1) | {"v1"}, "", id="old-branch"),
         pytest.param(_branches, of(1, 2, 4) | {"v1", "v2", "v4"}, "main dev", id="branches"),
         pytest.param(_branch_deleted, of(1, 2) | {"v1", "v2"}, "", id="branch-deleted"),
@@ -804,8 +817,28 @@ def test_refs_and_statistics_of_live_versions() -> None:
     v.write(60, 1, 2)
     v.write(10, 1, 2, 3, refs=tag, **statistics)
     assert v.gone() == of(2) | {"v1", "v2", "stats-2", "part-2"}
-    v.write(5, 4)
-    assert {"snap-1", "part-1", "stats-3"}.isdisjoint(v.gone())  # as nobody else describes snapshot 3
+    v = Vacuuming()
+    v.put(*(one.path for both in (files, parts) for one in both.values()))
+    v.write(100, 1)
+    v.write(60, 1, 2)
+    v.write(10, 1, 2, 3, refs=[*tag, SnapshotRef("lost", RefKind.TAG, 77)], **statistics)
+    v.write(5, 4)  # as nobody else describes snapshot 3, the version before is read
+    assert v.gone() == of(2) | {"v1", "v2", "stats-2", "part-2"}
+
+
+def test_what_a_table_borrowed_that_keeps_everything() -> None:
+    """It stays, though only an old snapshot behind a tag of that table reads it."""
+    for keeps in (True, False):
+        v = Vacuuming()
+        own: dict[str, Any] = {"properties": {"gc.enabled": "false"}} if keeps else {}
+        v.write(100, 21, name="keeper", **own)
+        v.write(60, 21, 22, name="keeper", **own)
+        v.lake.create("v1", tag=True)
+        v.lake.drop(replace(REF, name="keeper"))
+        v.write(1, 1)
+        v.files.also[f"{PLACE}/keeper/metadata/m21-u.avro"] = [f"{ORDERS}/data/borrowed.parquet"]
+        v.put(f"{ORDERS}/data/borrowed.parquet", f"{ORDERS}/data/orphan.parquet")
+        assert said({"": v.run()["orders"]}) == {"orphan"} | (set() if keeps else {"borrowed"})
 
 
 def test_pinned_snapshots_stay() -> None:
@@ -914,6 +947,25 @@ def test_what_becomes_live_meanwhile() -> None:
     assert v.files.lists.count(f"{ORDERS}/metadata/snap-3-u.avro") == 2  # by the probe of the expiry, and the mark
 
 
+@pytest.mark.parametrize(
+    ("build", "late", "stay"),
+    [
+        pytest.param(lambda v: _commits(v, 100, 60, 10), lambda v: v.lake.create("late", at="0001"), of(1) | {"v1"}),
+        pytest.param(lambda v: _tagged(v, _history), lambda v: v.lake.create("late", of="v1"), of(1), id="snapshots"),
+        pytest.param(_renewed, lambda v: v.lake.create("late", at="0001"), {"v1"}, id="metadata-file"),
+    ],
+)
+def test_what_becomes_live_after_the_plan(
+    build: Callable[[Vacuuming], None], late: Callable[[Vacuuming], None], stay: set[str]
+) -> None:
+    """All that a branch names stays, also its old snapshots, be only they new to the mark, or its metadata file."""
+    v, without = Vacuuming(), Vacuuming()
+    build(v)
+    build(without)
+    v.ledger.then["plan"] = lambda: late(v)
+    assert without.gone() - v.gone() == stay
+
+
 def test_a_mark_is_read_once_for_all_tables() -> None:
     """Each list and manifest once, however many tables are swept; a dry run and a survey begin anew."""
     v = Vacuuming()
@@ -928,16 +980,15 @@ def test_a_mark_is_read_once_for_all_tables() -> None:
 
 
 def test_a_table_marked_before_it_expires() -> None:
-    """By the sweep of another table: what it no longer reaches then goes in the same vacuum."""
-    v = Vacuuming()
-    v.write(1, 9, name="aaa")
-    _history(v, 100, 60, 1)
-    assert v.gone() >= of(1, 9 - 7, 3) - of(3) - {"snap-9"}
+    """By the sweep of another: what it no longer reaches goes in the same vacuum, and what was unreadable is read."""
     v = Vacuuming()
     v.write(1, 9, name="aaa")
     for hours, n in ((100, 1), (60, 2), (1, 3)):
         v.write(hours, *range(1, n + 1))
-    assert of(1, 2) <= v.gone()
+    v.put(f"{PLACE}/aaa/data/orphan.parquet")
+    v.files.torn[f"{ORDERS}/metadata/snap-3-u.avro"] = FileMissing("torn")
+    v.ledger.then["plan"] = v.files.torn.clear
+    assert v.gone() == of(1, 2) | {"v2", "v3", "orphan"}
 
 
 @pytest.mark.cases(111)

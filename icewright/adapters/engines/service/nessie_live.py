@@ -288,13 +288,12 @@ class NessieReachability:
             return
         yield sets.files_frame((place, None, "metadata") for place in sorted(new_files))
         yield from frames
-        if new_snapshots:
-            yield sets.lists_of(new_snapshots)
-            manifests = sets.manifests_of(self.files, new_snapshots)
-            manifests = manifests.filter(~pl.col("path").is_in(list(marked.manifests)))
-            yield sets.as_files(manifests)
-            yield from sets.content_of(self.files, manifests)
-            marked.manifests.update(manifests["path"])
+        yield sets.lists_of(new_snapshots)
+        manifests = sets.manifests_of(self.files, new_snapshots)
+        manifests = manifests.filter(~pl.col("path").is_in(list(marked.manifests)))
+        yield sets.as_files(manifests)
+        yield from sets.content_of(self.files, manifests)
+        marked.manifests.update(manifests["path"])
         marked.snapshots.update(s.snapshot_id for s in new_snapshots)
         marked.places |= new_files
 
@@ -309,7 +308,7 @@ class NessieReachability:
         for head in table.heads:
             metadata = self.contents.metadata(head.content)
             if metadata is None:
-                raise FileMissing(table.problem or f"{head.content.metadata_location} was not read")
+                raise FileMissing(table.problem)
             expired: set[int] = set()
             if table.collect and (dry_run or not head.reference.is_branch):
                 expired = set(self.contents.expiry(metadata, survey.policy, survey.taken).snapshot_ids)
