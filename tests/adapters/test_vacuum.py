@@ -15,7 +15,7 @@ import pytest
 from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.nessie_live import NessieLiveSet
-from icewright.adapters.engines.service.vacuum import GC_DISABLED, BranchVacuum
+from icewright.adapters.engines.service.vacuum import GC_DISABLED, GONE, BranchVacuum
 from icewright.core.errors import (
     AccessDenied,
     Cancelled,
@@ -494,7 +494,7 @@ def test_a_table_that_keeps_everything(settings: dict[str, object], own: dict[st
     assert isinstance(expired, Outcome)
     if kept:
         assert (str(swept), expired.notes) == (GC_DISABLED, (f"main: {GC_DISABLED}",))
-        assert v.files.lists == []
+        assert (v.files.lists, v.files.opened) == ([], [])
     assert bool(v.lake.expiries) is not kept
 
 
@@ -757,11 +757,12 @@ def test_metadata_that_cannot_be_read(error: IcewrightError, counts: tuple[int, 
 
 def test_a_table_of_which_nothing_can_be_read() -> None:
     """Nothing in the folder of its metadata is deleted, nor in places where it was ever seen to have files."""
-    for seen in (False, True):
+    for seen in ("", "places", "folders"):
         v = Vacuuming()
         lost = v.write(1, 9, name="lost", location=f"{ORDERS}/lost" if not seen else f"{PLACE}/lost")
         if seen:
-            one = Registration(lost.ref, lost.table_uuid, lost.metadata_location, (), (f"{ORDERS}/data/",))
+            places, folders = ((f"{ORDERS}/data",), ()) if seen == "places" else ((), (f"{ORDERS}/data/",))
+            one = Registration(lost.ref, lost.table_uuid, lost.metadata_location, places, folders)
             v.world.recorded.rows[one.key] = one
         v.lake.unreadable[lost.metadata_location] = FileMissing("lost it")
         _commits(v, 100, 60, 1)
@@ -782,11 +783,11 @@ def test_lists_that_cannot_be_read() -> None:
     v = Vacuuming()
     _history(v, 100, 60, 1)
     v.write(100, 9, name="returns")
-    v.write(1, 10, name="returns")
+    v.write(1, 9, 10, name="returns")
     v.files.torn[f"{ORDERS}/metadata/snap-3-u.avro"] = FileMissing("torn")
     done = v.run()
     assert [str(one) for one in done["orders"]] == ["torn", "torn"]
-    assert (v.lake.expiries, said(done)) == ([], of(9) | {"v4"})
+    assert (v.lake.expiries, said(done)) == (["main"], of(9) | {"v4"})
     v.files.torn = {f"{ORDERS}/metadata/snap-1-u.avro": FileMissing("torn")}  # which is to expire
     v.settings["remove_orphans.max_delete_ratio"] = 1
     assert v.gone() == of(1, 2) | {"v1", "v2"}
@@ -966,6 +967,56 @@ def test_what_becomes_live_after_the_plan(
     assert without.gone() - v.gone() == stay
 
 
+@pytest.mark.parametrize("when", ["listing", "plan"])
+def test_a_table_that_is_dropped_while_it_is_swept(when: str) -> None:
+    """Its commits are older than the cut-off, so that nothing of it is live any more: all its files stay."""
+    v = Vacuuming()
+    _commits(v, 100, 60)
+    before = {*v.files.contents}
+    if when == "listing":
+        v.files.during = lambda: v.lake.drop(REF)
+        assert v.refuses() == f"lake.sales.orders: {GONE}"
+    else:
+        v.ledger.then["plan"] = lambda: v.lake.drop(REF)
+        _, swept = v.does()
+        assert f"4 planned deletions left to the next start: lake.sales.orders: {GONE}" in swept.notes
+    assert {*v.files.contents} == before
+
+
+def test_a_branch_that_is_deleted_between_two_vacuums() -> None:
+    """What it alone read goes then."""
+    v = Vacuuming()
+    _commits(v, 100)
+    v.lake.create("dev")
+    _commits(v, 60)
+    assert v.gone() == set()
+    del v.lake.heads["dev"]
+    assert v.gone() == of(1) | {"v1"}
+
+
+def test_what_a_vacuum_that_ended_early_left() -> None:
+    """The files of snapshots that it let expire go with the next, which counts these as its own."""
+    v = Vacuuming()
+    _history(v, 100, 60, 1)
+    survey = v.vacuum.survey(NOW)
+    v.vacuum.expire(VacuumOf(survey.tables[0], survey, "job"))
+    expired, swept = v.does()
+    assert (expired.summary, swept.metrics["snapshots_expired"]) == (NOTHING, 2)
+    assert said({"": [swept]}) == of(1, 2) | {"v1", "v2"}
+
+
+def test_the_newest_version_says_where_files_are_looked_for() -> None:
+    """Whatever versions of other branches and tags say; messages have the name of the own branch."""
+    v = Vacuuming()
+    content = v.lake.write(v.write(1, 1, name="older"))
+    v.lake.create("dev")
+    v.write(50, 1, on="dev", name="aaa", location=f"{PLACE}/older", renamed=content)
+    v.write(0.5, 1, name="older", table_uuid="uuid of older", properties={"write.data.path": "s3://lake/pool"})
+    v.put("s3://lake/pool/orphan.parquet")
+    v.lake.create("zzz")
+    assert v.gone() == {"orphan"}
+
+
 def test_a_mark_is_read_once_for_all_tables() -> None:
     """Each list and manifest once, however many tables are swept; a dry run and a survey begin anew."""
     v = Vacuuming()
@@ -1083,12 +1134,13 @@ def test_clocks_that_disagree() -> None:
         v.storage_time = at
         v.refuses("clock_skew")
     assert v.lake.expiries == ["main"]  # whose metadata lies in the location
+    v = Vacuuming()
+    _history(v, 100, 60, 1)
     survey = v.vacuum.survey(NOW + timedelta(hours=2))
-    v.storage_time = lambda _: NOW
-    v.write(100, 4)
-    for operation in (v.vacuum.sweep,):
+    for operation in (v.vacuum.expire, v.vacuum.sweep):
         with pytest.raises(Refused, match="clock_skew"):
             operation(VacuumOf(survey.tables[0], survey, "job"))
+    assert v.lake.expiries == []
 
 
 def test_a_vacuum_is_stopped() -> None:

@@ -55,6 +55,7 @@ from icewright.ports import Branched, Head, LedgerState, LiveTable, RemoveSnapsh
 
 CONCURRENT_DELETES = 16
 GC_DISABLED = "gc.enabled=false, or vacuum.enabled, keeps everything of the table"
+GONE = "no branch or tag has the table any more"
 _ATTEMPTS = 4
 _LIST_OF = re.compile(r"/snap-(\d+)-[^/]*$")
 
@@ -192,7 +193,7 @@ class BranchVacuum:
             if knobs[PREFIX_MISMATCH] == "error":
                 same = partial(same_prefix, schemes=knobs[EQUAL_SCHEMES], authorities=knobs[EQUAL_AUTHORITIES])
                 require_same_prefixes(base, listing.mismatches(named, same))
-            live = next((one for one in survey.tables if one.content_id == table.content_id), table)
+            live = next(one for one in survey.tables if one.content_id == table.content_id)
             read_again = partial(mark.read_again, live, survey, dry_run=work.dry_run)
             names = listing.names_not_listed(mark.named_by(live), read_again, files)
             judgements = list(judge_orphans(self.guard, base, surroundings, listing.orphans(named), names, roots))
@@ -316,9 +317,9 @@ class BranchVacuum:
         mark = NessieReachability(self.contents, self.deletion.files)
         table = next((t for t in survey.tables if t.table_uuid == unfinished.table_uuid), None)
         if table is None:
-            deleted = DeletionResult((), len(unfinished.files), notes=("no branch or tag has the table any more",))
+            deleted = DeletionResult((), len(unfinished.files), notes=(GONE,))
             states = dict.fromkeys((f.path for f in unfinished.files), LedgerState.KEPT)
-            self.deletion.ledger.record(unfinished.job_id, states, now, dict.fromkeys(states, deleted.notes[0]))
+            self.deletion.ledger.record(unfinished.job_id, states, now, dict.fromkeys(states, GONE))
         else:
             base, due_at = self._base(table), unfinished.due_at
             require_clocks_agree_at(base, base.roots, now, self.storage_time, planned_at=due_at)
@@ -357,7 +358,9 @@ class BranchVacuum:
         return replace(max(read, key=lambda m: m.last_updated), ref=table.ref)
 
     def _require_collectable(self, survey: Survey, table: LiveTable) -> None:
-        """Raise `Refused` when something in the table's places is kept, or cannot be read."""
+        """Raise `Refused` when the table is gone, or something in its places is kept or cannot be read."""
+        if all(other.content_id != table.content_id for other in survey.tables):
+            raise Refused(f"{table.ref}: {GONE}")
         for other in survey.tables:
             same_table = other.content_id == table.content_id
             if same_table and other.problem:
