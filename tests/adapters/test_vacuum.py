@@ -41,7 +41,7 @@ from icewright.core.table import (
     TableMetadata,
     TableRef,
 )
-from icewright.core.vacuum import CutoffPolicy, GcConfig, KeyChange
+from icewright.core.vacuum import Commit, CutoffPolicy, GcConfig, KeyChange, Reference
 from icewright.ports import Change, DeleteReport, LedgerState, Registration, RemoveSnapshots, Unfinished, VacuumOf
 from icewright.testing import MemoryBranches
 from icewright.testing.builders import NOW, REF, UUID, metadata, snapshot
@@ -183,7 +183,7 @@ class Vacuuming:
         ]
         made = metadata(
             [],
-            ref=TableRef("lake", ("sales",), name),
+            ref=TableRef("lake", own.pop("namespace", ("sales",)), name),
             snapshots=tuple(snapshots),
             location=location,
             metadata_location=f"{location}/metadata/v{self.written}.metadata.json",
@@ -664,6 +664,41 @@ def test_commits_and_metadata_files_are_read_once() -> None:
     assert sorted(map(name_of, v.lake.looked_at)) == ["0005", "v2", "v4", "v5"]  # two by the registry of tables
 
 
+def test_commits_are_told_once_and_in_order() -> None:
+    """Whichever of them were read before; one request tells all that were not."""
+    v = Vacuuming()
+    _commits(v, 300, 200, 60, 10)
+    asked: list[str] = []
+    log = v.lake.log
+
+    def asking(at: Reference) -> Iterator[Commit]:
+        asked.append(at.hash)
+        return log(at)
+
+    v.lake.log = asking  # type: ignore[method-assign,assignment]
+    for at, requests in (("0004", ["0004"]), ("0004", ["0"]), ("0003", ["0"]), ("0005", ["0005", "0"])):
+        if at == "0005":
+            _commits(v, 5)
+        told = [one.hash for one in v.contents._log(Reference("main", is_branch=True, hash=at))]
+        assert told == [f"000{n}" for n in range(int(at), 0, -1)]
+        assert asked == requests
+        asked.clear()
+    v.lake.create("dev")
+    v.write(1, 9, on="dev", properties={"history.expire.max-snapshot-age-ms": str(250 * 3_600_000)})
+    for _ in range(2):
+        (table,) = v.contents.survey(v.vacuum._policy(NOW), NOW).tables
+        assert {name_of(c.metadata_location) for c in table.versions} == {f"v{n}" for n in range(2, 7)}
+
+
+def test_a_table_that_is_renamed_on_the_own_branch() -> None:
+    """Its name is that of the head, whatever live versions are called."""
+    v = Vacuuming()
+    v.write(20, 1, name="aaa")
+    before = v.lake.tables(v.lake.heads["main"])["sales", "aaa"]
+    v.write(10, 2, name="zzz", namespace=("eu", "sales"), renamed=before)
+    assert [str(one.ref) for one in v.vacuum.survey(NOW).tables] == ["lake.eu.sales.zzz"]
+
+
 def test_a_log_is_read_to_where_a_table_may_need_it() -> None:
     """To the cut-off, or until the newest snapshots are found that a table keeps."""
     v = Vacuuming()
@@ -699,6 +734,9 @@ def test_what_a_table_keeps_beyond_the_cut_off(
     assert {name_of(c.metadata_location) for c in table.versions} == live
     v = Vacuuming(settings)
     _history(v, 300, 200, 60, 50, properties=own)
+    (table,) = v.vacuum.survey(NOW).tables
+    named = live if "history.expire.max-snapshot-age-ms" in own else {"v4"}  # as the head describes the others
+    assert {name_of(c.metadata_location) for c in table.versions} == named
     v.does()
     (content,) = v.lake.tables(v.lake.heads["main"]).values()
     assert len(v.lake.read(content).snapshots) == len(live)
@@ -766,6 +804,7 @@ def test_a_table_of_which_nothing_can_be_read() -> None:
             v.world.recorded.rows[one.key] = one
         v.lake.unreadable[lost.metadata_location] = FileMissing("lost it")
         _commits(v, 100, 60, 1)
+        assert {one.table_uuid for one in v.vacuum.survey(NOW).tables} == {"", UUID}
         assert v.refuses() == "lake.sales.lost may have files in the same place: lost it"
         assert "lost it" in v.refuses(name="lost")
         v.lake.unreadable.clear()
@@ -804,6 +843,19 @@ def test_a_version_without_its_snapshot() -> None:
     )
     v.write(10, 2)
     assert str(v.run()["orders"][1]) == f"{content.metadata_location} does not have its snapshot 77"
+
+
+def test_a_table_beside_one_that_cannot_be_read() -> None:
+    """It keeps what its own properties say, also where two snapshots are all that its history has."""
+    v = Vacuuming()
+    torn = v.write(200, 9, name="aaa")
+    v.lake.unreadable[torn.metadata_location] = FileMissing("lost")
+    _commits(v, 100)
+    v.write(90, 1, 2, properties={"history.expire.max-snapshot-age-ms": str(120 * 3_600_000)})
+    v.write(80, 8, name="bbb")
+    v.write(70, 7, 8, name="bbb", properties={"history.expire.min-snapshots-to-keep": "3"})
+    versions = [{name_of(c.metadata_location) for c in one.versions} for one in v.vacuum.survey(NOW).tables]
+    assert versions == [{"v1"}, {"v5"}, {"v2", "v3"}]
 
 
 def test_refs_and_statistics_of_live_versions() -> None:

@@ -177,7 +177,7 @@ class NessieLiveSet:
     def _log(self, reference: Reference) -> Iterator[Commit]:
         """Yield the reference's commits; commits that were read before come from the cache."""
         at: str | None = reference.hash
-        while at is not None and at in self._commits:
+        while at in self._commits:
             yield self._commits[at]
             at = self._commits[at].parent
         if at is None:
