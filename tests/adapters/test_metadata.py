@@ -174,7 +174,10 @@ def test_optional_fields(missing: str) -> None:
         if missing == "null":
             made[name] = None
     made["current-snapshot-id"] = None
+    field = {"source-id": 1, "name": "id", "transform": "identity"}
+    made["partition-spec"] = [field | {"field-id": None} if missing == "null" else field]
     found = parse(REF, "m", json.dumps(made).encode())
+    assert [field.field_id for field in found.specs[0].fields] == [1000]  # those of format v1 have no ids
     assert (found.snapshots, found.refs, found.statistics, found.properties) == ((), (), (), {})
 
 

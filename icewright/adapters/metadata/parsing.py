@@ -263,7 +263,7 @@ def _specs(raw: Sequence[Mapping[str, Any]]) -> tuple[PartitionSpec, ...]:
             tuple(
                 PartitionField(
                     f.get("source-id", (f.get("source-ids") or [0])[0]),
-                    f.get("field-id", 1000 + i),
+                    1000 + i if f.get("field-id") is None else f["field-id"],
                     f["name"],
                     f["transform"],
                 )
