@@ -22,7 +22,7 @@ from tests.integration.javacore import JavaTable
 from tests.integration.tables import create
 from tests.nightly import nightly
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 
 @pytest.mark.cases(32, 33, 75, 144)

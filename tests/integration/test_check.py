@@ -23,7 +23,7 @@ from tests.integration.javacore import JavaTable
 from tests.integration.tables import create, insert
 from tests.integration.test_v3 import MERGE_ON_READ
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 COLUMNS = (
     "id int, part string, flag boolean, big bigint, price decimal(20,3), small decimal(5,1), ratio double, day date, "
     "at timestamp, local timestamp_ntz, raw binary, nested struct<a: int, b: array<string>>"

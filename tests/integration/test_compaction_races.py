@@ -20,7 +20,7 @@ from tests.integration.beside import beside
 from tests.integration.tables import create, insert
 from tests.nightly import NIGHTLY
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 ROUNDS = 30 if NIGHTLY else 12
 MOST_ROUNDS = 90  # until enough of them have met a table that needed work and a writer that let them commit

@@ -17,7 +17,7 @@ from tests.integration.bench import Bench, make_old
 from tests.integration.beside import beside
 from tests.integration.tables import backdate_all, create, insert
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 ROUNDS, MOST_ROUNDS = 3, 12  # until every operation has committed against the writers
 EXPECTED = {Operation.COMPACT, Operation.REWRITE_MANIFESTS, Operation.EXPIRE_SNAPSHOTS, Operation.REMOVE_ORPHANS}

@@ -13,7 +13,7 @@ from tests.integration.bench import Bench
 from tests.integration.tables import backdate_all, create, insert
 from tests.nightly import nightly
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 MERGE_ON_READ = {"write.delete.mode": "merge-on-read", "write.update.mode": "merge-on-read"}
 

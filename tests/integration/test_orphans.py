@@ -17,7 +17,7 @@ from tests.integration.bench import Bench, make_old, paths, spark_time
 from tests.integration.planting import OLD, plain, plant, remove
 from tests.integration.tables import create, insert, statistics, version_one
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("quick_spark")]
 
 
 def by_spark(bench: Bench, name: str) -> frozenset[str]:
