@@ -450,16 +450,16 @@ def test_a_storage_place_that_hangs_stops_no_evaluation_elsewhere(bench: Bench, 
     for _ in range(30):
         bench.clock.advance(minutes=1)
         evaluator.due()
-    assert evaluated(bench) == {"well", *hung}
+    until(lambda: evaluated(bench) == {"well", *hung})
     evaluator.close()
 
 
 def _until_evaluated(bench: Bench, evaluator: Evaluator, names: set[str]) -> None:
-    for _ in range(60):
+    def all_evaluated() -> bool:
         evaluator.due()
-        if not [row for row in bench.store.tables.list() if row.ref.name in names and row.error is not None]:
-            return
-    raise AssertionError("the tables are readable again, and not evaluated")
+        return all(row.error is None for row in bench.store.tables.list() if row.ref.name in names)
+
+    until(all_evaluated, "the evaluation of tables that are readable again")
 
 
 @pytest.mark.usefixtures("short_rounds")
