@@ -71,14 +71,13 @@ class BranchVacuum:
     knobs: Callable[[], Knobs]  # of the catalog as a whole
     storage_time: Callable[[str], datetime]  # the clock by which files below a location are dated
     _mark: NessieReachability | None = field(default=None, init=False)
-    _dry_mark: NessieReachability | None = field(default=None, init=False)
     _last: Survey | None = field(default=None, init=False)
     _expired: dict[str, set[int]] = field(default_factory=dict, init=False)  # by content id
 
     def survey(self, now: datetime) -> Survey:
         """Identify the live contents anew, without the marks of earlier runs."""
         self.contents.forget()
-        self._mark = self._dry_mark = None
+        self._mark = None
         self._expired.clear()
         self._last = self.contents.survey(self._policy(now), now)
         return self._last
@@ -333,10 +332,7 @@ class BranchVacuum:
     def _mark_live(self, work: VacuumOf) -> tuple[NessieReachability, Survey]:
         """Return the mark over everything live now."""
         survey = self._current_survey(work.survey)
-        if work.dry_run:
-            self._dry_mark = mark = self._dry_mark or NessieReachability(self.contents, self.deletion.files)
-        else:
-            self._mark = mark = self._mark or NessieReachability(self.contents, self.deletion.files)
+        self._mark = mark = self._mark or NessieReachability(self.contents, self.deletion.files)
         if self._expired.get(work.table.content_id):  # an earlier table's sweep may have marked it as it was before
             mark.forget(work.table.content_id)
         mark.extend(survey, dry_run=work.dry_run)
@@ -354,7 +350,7 @@ class BranchVacuum:
         """Return the newest metadata of the table that is live, under the table's name."""
         read = [m for c in table.versions if (m := self.contents.metadata(c)) is not None]
         if not read:
-            raise Refused(f"{table.ref}: {table.problem or 'no version of it can be read'}")
+            raise Refused(f"{table.ref}: {table.problem}")
         return replace(max(read, key=lambda m: m.last_updated), ref=table.ref)
 
     def _require_collectable(self, survey: Survey, table: LiveTable) -> None:
