@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -86,9 +87,22 @@ def test_a_catalog_that_is_configured_twice_is_told() -> None:
     own = metadata()
     world = World()
     guard = guarded(world, own)
-    world.pond.put(replace(own, ref=replace(own.ref, catalog="pond")))
+    namesake = replace(own, ref=replace(own.ref, catalog="pond"))
+    world.pond.put(namesake)
     with pytest.raises(Refused, match="if lake and pond are one catalog, take one from the configuration, else unreg"):
         guard.around(own)
+    for shown in (True, False):  # by the server beside the catalog, or by a catalog that is not configured any more
+        world = World()
+        guard = guarded(world, own)
+        other = replace(own, ref=replace(own.ref, catalog="branch"))
+        if shown:
+            world.lake.beyond.append(other)
+            remedy = "unregister one without purging"
+        else:
+            world.recorded.rows[other.ref, own.table_uuid] = Registration.of(other, ())
+            remedy = f"unregister one without purging; if that one is gone for good, `icewright adopt {REF}`"
+        with pytest.raises(Refused, match=rf"same files: {re.escape(remedy)} \[registered_twice\]"):
+            guard.around(own)
 
 
 def test_what_has_no_uuid_because_it_cannot_be_read_is_no_twin() -> None:
