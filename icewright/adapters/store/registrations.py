@@ -49,9 +49,8 @@ class SqlRegistrations(Registrations):
 
     def record(self, registrations: Sequence[Registration], now: datetime) -> None:
         with self.db.begin() as connection:
-            for registration in sorted(
-                registrations, key=lambda r: (r.ref, r.table_uuid)
-            ):  # in one order, against deadlocks
+            in_order = sorted(registrations, key=lambda r: (r.ref, r.table_uuid))  # against deadlocks
+            for registration in in_order:
                 write_registration(connection, registration, now)
 
     def adopted(self, table_uuid: str) -> frozenset[str]:
