@@ -75,6 +75,7 @@ def test_a_table_without_snapshots_has_no_main() -> None:
         after = changed({**before, "partition-specs": SPECS, "schemas": SCHEMAS}, removal(specs=(1,), schemas=(0,)))
         assert (after["refs"], after["partition-specs"], after["schemas"]) == ({}, SPECS[:1], SCHEMAS[1:])
         assert "snapshots" not in after
+        assert changed(before, AddSnapshot(ADDED, "main"))["refs"] == main(5)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,10 @@ def test_a_table_without_snapshots_has_no_main() -> None:
         (SetRefs((), frozenset({"main"})), "main cannot be removed"),
         (SetRefs((SnapshotRef("v2", TAG, 7),)), "tag v2 cannot be set: the table has no snapshot 7"),
         (SetStatistics(7), "statistics cannot be set: the table has no snapshot 7"),
-        (AddSnapshot(ADDED, "main"), f"main is of snapshot {SECOND}, the current one is {HEAD}, and which of them"),
+        (
+            AddSnapshot(ADDED, "main"),
+            f"^s3://b/t: main is of snapshot {SECOND}, the current one is {HEAD}, and which of them",
+        ),
     ],
 )
 def test_what_is_refused(change: Change, words: str) -> None:
@@ -94,6 +98,7 @@ def test_what_is_refused(change: Change, words: str) -> None:
     refs = {**main(SECOND), "v1": {"snapshot-id": FIRST, "type": "tag"}}
     with pytest.raises(Refused, match=words):
         changed(document(refs=refs), change)
+    assert changed(document(refs=refs), AddSnapshot(ADDED, "dev"))["refs"]["main"] == refs["main"]
 
 
 def test_a_snapshot_of_an_older_table() -> None:
@@ -103,6 +108,8 @@ def test_a_snapshot_of_an_older_table() -> None:
     assert after["snapshot-log"] == [{"snapshot-id": 5, "timestamp-ms": 1}]
     assert after["metadata-log"] == [{"metadata-file": "m0", "timestamp-ms": 0}]
     assert after["last-updated-ms"] == MILLIS
+    logged = changed({**document(), "metadata-log": [{"metadata-file": "m"}]}, AddSnapshot(ADDED, "main"))
+    assert logged["metadata-log"][-1] == {"metadata-file": "m0", "timestamp-ms": 1_700_000_000_000}
     assert "last-sequence-number" not in after
     assert after["snapshots"][-1] == ADDED
     third = changed(without(**{"format-version": 3}), AddSnapshot(ADDED, "main"))
