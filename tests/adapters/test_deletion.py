@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from icewright.adapters.engines.service import deletion as module
-from icewright.adapters.engines.service.deletion import Deletion, DeletionResult, Proved
+from icewright.adapters.engines.service.deletion import Deletion, DeletionResult, JobDeletion, Proved
 from icewright.core.errors import Cancelled, IcewrightError, LeaseLost, Refused, StorageUnavailable, StoreUnavailable
 from icewright.core.runs import FileAction, backoff
 from icewright.core.table import TableRef
@@ -121,11 +121,11 @@ class World:
 
     def carry_out(self, files: Sequence[FileAction], proof: Proof, *, owed: bool = True, **how: Any) -> DeletionResult:
         """Delete in the ordinary run."""
-        return self.deletion.carry_out("job", "s3://lake/t", files, proof, 3, owed=owed, **how)
+        return JobDeletion(self.deletion, "job", "s3://lake/t", proof, 3).carry_out(files, owed=owed, **how)
 
     def finish(self, files: Sequence[FileAction], proof: Proof) -> DeletionResult:
         """Delete what an ended run planned."""
-        return self.deletion.finish("job", "s3://lake/t", files, proof, 3)
+        return JobDeletion(self.deletion, "job", "s3://lake/t", proof, 3).finish(files)
 
 
 def test_files_that_wait() -> None:

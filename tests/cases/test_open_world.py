@@ -15,7 +15,7 @@ import pytest
 from pyarrow import parquet
 from pyiceberg.table import StaticTable, Table
 
-from icewright.adapters.engines.service.deletion import Deletion, JobDeletion
+from icewright.adapters.engines.service.deletion import JobDeletion
 from icewright.core.errors import StorageUnavailable
 from icewright.core.paths import local_path
 from icewright.core.policy import Operation
@@ -353,7 +353,7 @@ def test_a_name_that_is_written_anew_before_the_deletion(
 ) -> None:
     """Between plan and deletion an ETL job writes the file anew: what it wrote stays, whatever else goes."""
     victim = deletable(workspace, operation)
-    real = Deletion.carry_out
+    real = JobDeletion.carry_out
 
     def anew(*args: Any, **options: Any) -> object:
         before = victim.stat()
@@ -364,7 +364,7 @@ def test_a_name_that_is_written_anew_before_the_deletion(
             os.utime(victim, ns=(before.st_atime_ns, before.st_mtime_ns))
         return real(*args, **options)
 
-    monkeypatch.setattr(Deletion, "carry_out", anew)
+    monkeypatch.setattr(JobDeletion, "carry_out", anew)
     done = workspace.run(operation, remove_orphans__max_delete_ratio=1)
     assert victim.exists()
     assert any(word in note for note in done.notes), done
@@ -487,15 +487,15 @@ def test_what_somebody_does_right_before_the_deletion(
     craft = workspace.craft()
     workspace.commits(craft, [400, 300, 200])
     workspace.plant(workspace.publish(craft), "data/orphan.parquet")
-    real = Deletion.carry_out
+    real = JobDeletion.carry_out
     planned: list[FileAction] = []
 
     def meanwhile(*args: Any, **options: Any) -> object:
-        planned.extend(args[3])
+        planned.extend(args[1])
         act(workspace)
         return real(*args, **options)
 
-    monkeypatch.setattr(Deletion, "carry_out", meanwhile)
+    monkeypatch.setattr(JobDeletion, "carry_out", meanwhile)
     (outcome,) = workspace.job(operation, remove_orphans__max_delete_ratio=1).outcomes
     assert planned
     assert all(Path(local_path(file.path) or "").exists() for file in planned)
@@ -542,13 +542,13 @@ def test_a_planned_file_that_a_writer_takes_in_stays(workspace: Workspace, monke
     orphans = sorted(workspace.plant(folder, "data/a.parquet", "data/b.parquet", "data/c.parquet"))
     parquet.write_table(ROWS, orphans[1])
     workspace.age(orphans[1], days=30)
-    real = Deletion.carry_out
+    real = JobDeletion.carry_out
 
     def meanwhile(*args: Any, **options: Any) -> object:
         workspace.icebergs["lake"].load_table(NAME).add_files([f"file://{orphans[1]}"])
         return real(*args, **options)
 
-    monkeypatch.setattr(Deletion, "carry_out", meanwhile)
+    monkeypatch.setattr(JobDeletion, "carry_out", meanwhile)
     monkeypatch.setattr("icewright.adapters.engines.service.deletion.BATCH", 1)
     done = workspace.run(ORPHANS, remove_orphans__max_delete_ratio=1)
     assert [path.exists() for path in orphans] == [False, True, False]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from icewright.adapters.catalogs.sql import SqlCatalog
-from icewright.adapters.engines.service.deletion import Deletion
+from icewright.adapters.engines.service.deletion import JobDeletion
 from icewright.adapters.engines.service.other_formats import markers_of_other_formats
 from icewright.adapters.files.local import LocalStorage
 from icewright.core.policy import Operation
@@ -171,13 +171,13 @@ def test_another_format_that_comes_before_the_deletion(
         comes()
         reconcile_interrupted(replace(workspace.app.runtime, process_has_ended=lambda _: True))
     else:
-        real = Deletion.carry_out
+        real = JobDeletion.carry_out
 
         def meanwhile(*args: Any, **options: Any) -> object:
             comes()
             return real(*args, **options)
 
-        monkeypatch.setattr(Deletion, "carry_out", meanwhile)
+        monkeypatch.setattr(JobDeletion, "carry_out", meanwhile)
         outcome = workspace.run(operation)
         assert outcome.state is OperationState.COMMITTED
         assert ("Delta Lake" if what == "a format's log" else "lake.raw.events") in " ".join(outcome.notes)

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from icewright.adapters.engines.service.deletion import Deletion, JobDeletion, Proved
+from icewright.adapters.engines.service.deletion import JobDeletion, Proved
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.core.errors import Cancelled, StorageUnavailable
@@ -19,7 +19,7 @@ from icewright.ports import LedgerState
 from tests.cases.workspace import EXPIRE, NAME, ORPHANS, Workspace, edit, ref
 
 
-@pytest.mark.parametrize("moment", [(RemoveOrphansInService, "scan"), (Deletion, "carry_out")])
+@pytest.mark.parametrize("moment", [(RemoveOrphansInService, "scan"), (JobDeletion, "carry_out")])
 def test_a_cancelled_orphan_removal_deletes_nothing(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, moment: tuple[type, str]
 ) -> None:
@@ -63,7 +63,7 @@ def test_cancelled_while_the_proof_is_tried_again(workspace: Workspace, owed: bo
             raise errors.pop(0)
 
     with pytest.raises(Cancelled):
-        deletion.carry_out(job_id, "file:///lake", planned, Failing(), 1, owed=owed)
+        JobDeletion(deletion, job_id, "file:///lake", Failing(), 1).carry_out(planned, owed=owed)
     assert {row["state"] for row in store.ledger.files(job_id)} == states
 
 

@@ -13,7 +13,7 @@ from icewright.adapters.engines.arrow.statistics import StatisticsInService
 from icewright.adapters.engines.checking import Checking
 from icewright.adapters.engines.service.adopting import Adopting
 from icewright.adapters.engines.service.copying import TableCopy
-from icewright.adapters.engines.service.deletion import Deletion, DeletionResult
+from icewright.adapters.engines.service.deletion import Deletion, DeletionResult, JobDeletion
 from icewright.adapters.engines.service.doubts import require_clocks_agree
 from icewright.adapters.engines.service.drawn_filters import drawn_filters
 from icewright.adapters.engines.service.expire_snapshots import ExpireInService
@@ -169,7 +169,8 @@ class Engines:
             finishing=True,
             outside=outside,
         )
-        return self.deletion.finish(unfinished.job_id, base.location, unfinished.files, proof, RESUME_CONCURRENCY)
+        job = JobDeletion(self.deletion, unfinished.job_id, base.location, proof, RESUME_CONCURRENCY)
+        return job.finish(unfinished.files)
 
     def _restore_lost_refs(self, unfinished: Unfinished) -> list[str]:
         """Restore refs that the commit of a crashed process dropped; return notes on them."""

@@ -77,7 +77,7 @@ class DeletionResult:
 
 @dataclass(frozen=True)
 class Deletion:
-    """Deletes planned files of jobs, through storage and ledger."""
+    """What deletes files: storage, by the ledger."""
 
     files: TableFiles
     ledger: DeletionLedger
@@ -86,6 +86,11 @@ class Deletion:
     def planned(self, ref: TableRef, table_uuid: str) -> pl.DataFrame:
         """Return the `path` of each file of the table, under any of its names, that some job is still to delete."""
         return pl.DataFrame({"path": self.ledger.waiting_paths(ref, table_uuid)}, schema={"path": pl.String})
+
+    def keep(self, job_id: str, planned: Sequence[FileAction], reason: str) -> None:
+        """Record that the planned files of a job stay, and why."""
+        reasons = dict.fromkeys((file.path for file in planned), reason)
+        self.ledger.record(job_id, dict.fromkeys(reasons, LedgerState.KEPT), self.clock.now(), reasons)
 
     def existing(
         self, planned: Sequence[FileAction], concurrency: int
@@ -103,58 +108,12 @@ class Deletion:
         present = (replace(file, bytes=stat.bytes, modified=stat.modified) for file, stat in pairs if stat is not None)
         return tuple(present), stays
 
-    def carry_out(
-        self,
-        job_id: str,
-        location: str,
-        planned: Sequence[FileAction],
-        proof: Proof,
-        concurrency: int,
-        *,
-        owed: bool,
-        delay: timedelta = timedelta(0),
-    ) -> DeletionResult:
-        """Delete the planned files that `proof` allows, or leave them in the ledger when there is a delay.
-
-        The ledger records why a file stays. After a transient fault a batch is tried again; files that cannot be
-        deleted now wait in the ledger for the next reconciliation. Raises only `LeaseLost` and `Cancelled`.
-
-        `owed`: a commit has removed the files from the table, so the plan outlives a cancelled job. Without it, a job
-        that is stopped before its first deletion drops the plan.
-        """
-        if delay:
-            return DeletionResult((), waiting=tuple(planned), until=self.clock.now() + delay)
-        job = JobDeletion(self.files, self.ledger, self.clock, job_id, location, proof, concurrency)
-        for batch in _batches(planned):
-            try:
-                problem = job.delete_with_retries(batch)
-            except Cancelled:
-                if not owed and not job.deleted:
-                    states = dict.fromkeys((f.path for f in planned), LedgerState.KEPT)
-                    self.ledger.record(job_id, states, self.clock.now(), dict.fromkeys(states, "the job was cancelled"))
-                raise
-            if problem:
-                return job.unfinished_result(planned, problem)
-        return job.result()
-
-    def finish(
-        self, job_id: str, location: str, planned: Sequence[FileAction], proof: Proof, concurrency: int
-    ) -> DeletionResult:
-        """Delete the planned files of a run that is over, without delay and retries; errors are passed on."""
-        job = JobDeletion(self.files, self.ledger, self.clock, job_id, location, proof, concurrency)
-        job.tried.update(file.path for file in planned)
-        for batch in _batches(planned):
-            job.delete(batch)
-        return job.result()
-
 
 @dataclass
 class JobDeletion:
     """Deletes batches of one job's planned files, and collects the results by file."""
 
-    files: TableFiles
-    ledger: DeletionLedger
-    clock: Clock
+    deletion: Deletion
     job_id: str
     location: str
     proof: Proof
@@ -164,7 +123,38 @@ class JobDeletion:
     stays: dict[str, str] = field(default_factory=dict)
     tried: set[str] = field(default_factory=set)  # files with a begun attempt: a missing one was deleted by it
 
-    def delete_with_retries(self, batch: Sequence[FileAction]) -> str:
+    def carry_out(
+        self, planned: Sequence[FileAction], *, owed: bool, delay: timedelta = timedelta(0)
+    ) -> DeletionResult:
+        """Delete the planned files that the proof allows, or leave them in the ledger when there is a delay.
+
+        The ledger records why a file stays. After a transient fault a batch is tried again; files that cannot be
+        deleted now wait in the ledger for the next reconciliation. Raises only `LeaseLost` and `Cancelled`.
+
+        `owed`: a commit has removed the files from the table, so the plan outlives a cancelled job. Without it, a job
+        that is stopped before its first deletion drops the plan.
+        """
+        if delay:
+            return DeletionResult((), waiting=tuple(planned), until=self.deletion.clock.now() + delay)
+        for batch in _batches(planned):
+            try:
+                problem = self._delete_with_retries(batch)
+            except Cancelled:
+                if not owed and not self.deleted:
+                    self.deletion.keep(self.job_id, planned, "the job was cancelled")
+                raise
+            if problem:
+                return self._unfinished_result(planned, problem)
+        return self._result()
+
+    def finish(self, planned: Sequence[FileAction]) -> DeletionResult:
+        """Delete the planned files of a run that is over, without delay and retries; errors are passed on."""
+        self.tried.update(file.path for file in planned)
+        for batch in _batches(planned):
+            self.delete(batch)
+        return self._result()
+
+    def _delete_with_retries(self, batch: Sequence[FileAction]) -> str:
         """Delete a batch, with retries after transient errors; return the last error message, or a blank."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -174,7 +164,7 @@ class JobDeletion:
             except RetryableError as error:
                 problem = str(error)
                 if attempt < _ATTEMPTS:
-                    self.clock.sleep(backoff(attempt).total_seconds())
+                    self.deletion.clock.sleep(backoff(attempt).total_seconds())
             except IcewrightError as error:
                 return str(error)
             else:
@@ -196,15 +186,15 @@ class JobDeletion:
         missing = [f for f in claimed if stats.get(f.path) is None]
         left = [f for f in claimed if stats.get(f.path) is not None and f.path not in stays]
         attempted, size, failures = list[FileAction](), _FIRST, dict[str, str]()
-        while left and (started := self.clock.now()) - began <= PROOF_LASTS:
+        while left and (started := self.deletion.clock.now()) - began <= PROOF_LASTS:
             some, left = left[:size], left[size:]
             self.tried.update(f.path for f in some)
-            failures |= self.files.delete([f.path for f in some], self.concurrency, stats).failures
+            failures |= self.deletion.files.delete([f.path for f in some], self.concurrency, stats).failures
             attempted += some
-            size = BATCH if self.clock.now() - started <= _QUICK else _FIRST
+            size = BATCH if self.deletion.clock.now() - started <= _QUICK else _FIRST
         states = dict.fromkeys((f.path for f in missing + attempted), LedgerState.DELETED)
         states |= dict.fromkeys(stays, LedgerState.KEPT) | dict.fromkeys(failures, LedgerState.FAILED)
-        self.ledger.record(self.job_id, states, self.clock.now(), stays | failures)
+        self.deletion.ledger.record(self.job_id, states, self.deletion.clock.now(), stays | failures)
         self.deleted += [f for f in missing if f.path in self.tried]
         self.deleted += [f for f in attempted if f.path not in failures]
         self.failures = {path: why for path, why in self.failures.items() if path not in states} | failures
@@ -219,20 +209,20 @@ class JobDeletion:
         Storage may hang, or the machine sleep, and a writer take in a file meanwhile: an old proof is made anew.
         """
         for _ in range(_ATTEMPTS):
-            began = self.clock.now()
+            began = self.deletion.clock.now()
             proved = self.proof.prove(batch)
-            claimed_paths = self.ledger.claim(self.job_id, [f.path for f in batch if f.path in proved.free])
+            claimed_paths = self.deletion.ledger.claim(self.job_id, [f.path for f in batch if f.path in proved.free])
             claimed = [f for f in batch if f.path in claimed_paths]
-            stats = self.files.stat([f.path for f in claimed], self.concurrency)
-            if self.clock.now() - began <= PROOF_LASTS:
+            stats = self.deletion.files.stat([f.path for f in claimed], self.concurrency)
+            if self.deletion.clock.now() - began <= PROOF_LASTS:
                 return began, proved, claimed, stats
         raise StorageUnavailable(f"{count(len(batch), 'file')} could not be proved and looked at within {PROOF_LASTS}")
 
-    def result(self) -> DeletionResult:
+    def _result(self) -> DeletionResult:
         """Return the result after the last batch."""
         return DeletionResult(tuple(self.deleted), len(self.failures), notes=tuple(self._notes()))
 
-    def unfinished_result(self, planned: Sequence[FileAction], problem: str) -> DeletionResult:
+    def _unfinished_result(self, planned: Sequence[FileAction], problem: str) -> DeletionResult:
         """Return the result where a problem leaves the remaining planned files to the next start."""
         settled = self.stays.keys() | {f.path for f in self.deleted}
         remaining = [f.path for f in planned if f.path not in settled]
@@ -252,11 +242,11 @@ class JobDeletion:
         for why, paths in by_reason.items():
             yield f"{count(len(paths), 'planned file')} kept: {why}: {', '.join(sorted(paths)[:3])}"
         try:
-            self.files.tidy([f.path for f in self.deleted], self.location)
+            self.deletion.files.tidy([f.path for f in self.deleted], self.location)
         except IcewrightError as error:  # empty folders are no harm
             yield f"empty folders are left: {error}"
         try:
-            yield self.ledger.export(self.job_id)
+            yield self.deletion.ledger.export(self.job_id)
         except StoreUnavailable as error:  # the deletions are recorded, and no reason to begin again
             yield f"the ledger is not exported: {error}"
 

@@ -14,7 +14,7 @@ from datetime import datetime
 import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.engines.service.deletion import Deletion, DeletionResult
+from icewright.adapters.engines.service.deletion import Deletion, DeletionResult, JobDeletion
 from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.listing import unreferenced_metadata_beside
 from icewright.adapters.engines.service.proof import TableProof
@@ -174,10 +174,7 @@ class ExpireInService:
                 ledger.set_commit_intent(job_id, None)
             if not isinstance(error, InvariantViolated):
                 ledger.close_removal(removal, None)
-            states = {f.path: LedgerState.KEPT for f in actions}
-            ledger.record(
-                job_id, states, self.deletion.clock.now(), dict.fromkeys(states, "the commit came to nothing")
-            )
+            self.deletion.keep(job_id, actions, "the commit came to nothing")
             raise
         if broken := expiry_violations(base, after, step, unused.specs):
             raise InvariantViolated(
@@ -213,8 +210,8 @@ class ExpireInService:
             check=request.check,
             compared=planned.compared,
         )
-        job, location, concurrency = request.job_id, request.base.location, step.max_concurrent_deletes
-        return self.deletion.carry_out(job, location, planned.files, proof, concurrency, owed=True, delay=step.delay)
+        job = JobDeletion(self.deletion, request.job_id, request.base.location, proof, step.max_concurrent_deletes)
+        return job.carry_out(planned.files, owed=True, delay=step.delay)
 
 
 _ALIAS = "a live file elsewhere has the same name and size: it may be this one, under another path"

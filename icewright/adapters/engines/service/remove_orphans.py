@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 import polars as pl
 import pyarrow as pa
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.engines.service.deletion import Deletion, DeletionResult
+from icewright.adapters.engines.service.deletion import Deletion, DeletionResult, JobDeletion
 from icewright.adapters.engines.service.doubts import Doubts, require_clocks_agree_at, require_few_orphans
 from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
 from icewright.adapters.engines.service.listing import (
@@ -43,7 +43,7 @@ from icewright.core.places import is_object_store
 from icewright.core.policy import Operation
 from icewright.core.runs import FileAction, Outcome, committed
 from icewright.core.steps import RemoveOrphans
-from icewright.core.table import TableMetadata
+from icewright.core.table import TableMetadata, TableRef
 from icewright.core.words import count
 from icewright.core.writer_state import total_files
 from icewright.ports import Catalog, LedgerState, StepRequest
@@ -110,11 +110,9 @@ class RemoveOrphansInService:
         scan: OrphanScan,
         chosen: tuple[FileAction, ...],
     ) -> DeletionResult:
-        """Plan the deletions, and carry them out when no delay is asked for."""
-        base, job_id = request.base, request.job_id
+        """Delete the chosen orphans, each under the proof that nothing has come to need it since the scan."""
+        base = request.base
         request.check()  # the scan may have taken hours
-        now = self.deletion.clock.now()
-        until = now + step.delay if step.delay else None
         proof = TableProof(
             catalog,
             self.guard,
@@ -127,10 +125,8 @@ class RemoveOrphansInService:
             check=request.check,
             compared=scan.compared,
         )
-        ledger = self.deletion.ledger
-        ledger.plan(job_id, base.ref, chosen, LedgerState.PLANNED, now, until, Operation.REMOVE_ORPHANS)
-        concurrency, place = step.max_concurrent_deletes, base.location
-        return self.deletion.carry_out(job_id, place, chosen, proof, concurrency, owed=False, delay=step.delay)
+        job = JobDeletion(self.deletion, request.job_id, base.location, proof, step.max_concurrent_deletes)
+        return delete_orphans(job, base.ref, chosen, step.delay)
 
     def scan(self, catalog: Catalog, request: StepRequest, step: RemoveOrphans) -> OrphanScan:
         """Return the orphans: list first, then load the table, so that every commit during the listing is seen.
@@ -171,17 +167,15 @@ class RemoveOrphansInService:
             read_again = partial(sets.reached, files, fresh, manifests)
             names = listing.names_not_listed(reached, read_again, None if step.inventory else files)
             judged = judge_orphans(self.guard, base, surroundings, listing.orphans(reached), names, roots)
-            chosen, orphan_count, stays = _first_orphans(judged, step.max_files, doubts, identified.documents)
+            orphans, orphan_count, stays = first_orphans(judged, step.max_files, doubts, identified.documents)
         if doubts is not None:
             doubts.check_folders(read_again, files.canonical)
         require_few_orphans(base, orphan_count, listing.files, step.max_delete_ratio)
-        rows = chosen.sort("path").rows()
-        notes += Judgement(_NO_ORPHANS, stays).notes()
-        notes += [f"{root} is not scanned: there is no such folder" for root in listing.missing]
-        notes += [f"{orphan_count - len(rows)} more orphans wait for the next run"] if orphan_count > len(rows) else []
+        notes += [*stays, *(f"{root} is not scanned: there is no such folder" for root in listing.missing)]
+        waiting = orphan_count - len(orphans)
+        notes += [f"{waiting} more orphans wait for the next run"] if waiting else []
         notes += _notes_on_names(identified, invalid_names)
         compared = sets.ComparedManifests.of(fresh.snapshots, manifests)
-        orphans = tuple(FileAction(path, size, kind_of(path), modified) for path, size, modified in rows)
         return OrphanScan(begun, listing.files, orphan_count, orphans, tuple(notes), compared)
 
     def _doubts(
@@ -270,6 +264,14 @@ class RemoveOrphansInService:
         ledger.plan(job_id, base.ref, fresh, LedgerState.FOUND, self.deletion.clock.now())
 
 
+def delete_orphans(job: JobDeletion, ref: TableRef, orphans: Sequence[FileAction], delay: timedelta) -> DeletionResult:
+    """Plan the deletion of orphans, and carry it out when no delay is asked for."""
+    now = job.deletion.clock.now()
+    until = now + delay if delay else None
+    job.deletion.ledger.plan(job.job_id, ref, orphans, LedgerState.PLANNED, now, until, Operation.REMOVE_ORPHANS)
+    return job.carry_out(orphans, owed=False, delay=delay)
+
+
 def judge_orphans(
     guard: DeletionGuard,
     base: TableMetadata,
@@ -285,10 +287,10 @@ def judge_orphans(
         yield replace(judgement, stays={**judgement.stays, **aliases})
 
 
-def _first_orphans(
+def first_orphans(
     judgements: Iterable[Judgement], most: int, doubts: Doubts | None, documents: Sequence[str]
-) -> tuple[pl.DataFrame, int, Mapping[str, str]]:
-    """Return at most so many of the orphans, the number of all, and why other files stay, by path.
+) -> tuple[tuple[FileAction, ...], int, list[str]]:
+    """Return at most so many of the orphans, the number of all, and notes on why other files stay.
 
     Raises `Refused` when an orphan is in doubt.
     """
@@ -299,7 +301,9 @@ def _first_orphans(
             doubts.check_files(judgement.files, documents)
         chunks.append(judgement.files.head(most - sum(frame.height for frame in chunks)))
         total += judgement.files.height
-    return pl.concat(chunks), total, stays
+    rows = pl.concat(chunks).sort("path").rows()
+    orphans = tuple(FileAction(path, size, kind_of(path), modified) for path, size, modified in rows)
+    return orphans, total, Judgement(_NO_ORPHANS, stays).notes()
 
 
 def same_prefix(one: str, other: str, schemes: Mapping[str, str], authorities: Mapping[str, str]) -> bool:

@@ -17,12 +17,18 @@ import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.branch_proof import BranchProof
-from icewright.adapters.engines.service.deletion import Deletion, DeletionResult
+from icewright.adapters.engines.service.deletion import Deletion, DeletionResult, JobDeletion
 from icewright.adapters.engines.service.doubts import Doubts, require_clocks_agree_at, require_few_orphans
 from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
-from icewright.adapters.engines.service.listing import ORPHAN, LocationListing, hashed
+from icewright.adapters.engines.service.listing import LocationListing, hashed
 from icewright.adapters.engines.service.nessie_live import NessieLiveSet, NessieReachability
-from icewright.adapters.engines.service.remove_orphans import judge_orphans, kind_of, require_same_prefixes, same_prefix
+from icewright.adapters.engines.service.remove_orphans import (
+    delete_orphans,
+    first_orphans,
+    judge_orphans,
+    require_same_prefixes,
+    same_prefix,
+)
 from icewright.adapters.engines.service.successors import (
     IdentifiedMetadata,
     UnreferencedMetadata,
@@ -51,7 +57,7 @@ from icewright.core.table import TableMetadata
 from icewright.core.vacuum import CutoffPolicy, resolve
 from icewright.core.verify import expiry_violations
 from icewright.core.words import count
-from icewright.ports import Branched, Head, LedgerState, LiveTable, RemoveSnapshots, Survey, Unfinished, VacuumOf
+from icewright.ports import Branched, Head, LiveTable, RemoveSnapshots, Survey, Unfinished, VacuumOf
 
 CONCURRENT_DELETES = 16
 GC_DISABLED = "gc.enabled=false, or vacuum.enabled, keeps everything of the table"
@@ -195,23 +201,17 @@ class BranchVacuum:
             live = next(one for one in survey.tables if one.content_id == table.content_id)
             read_again = partial(mark.read_again, live, survey, dry_run=work.dry_run)
             names = listing.names_not_listed(mark.named_by(live), read_again, files)
-            judgements = list(judge_orphans(self.guard, base, surroundings, listing.orphans(named), names, roots))
-            if doubts is not None:
-                for one in judgements:
-                    doubts.check_files(one.files, identified.documents)
-                doubts.check_folders(read_again, files.canonical)
-            orphans = tuple(
-                FileAction(path, size, kind_of(path), modified)
-                for one in judgements
-                for path, size, modified in one.files.select(*ORPHAN).rows()
-            )
+            judged = judge_orphans(self.guard, base, surroundings, listing.orphans(named), names, roots)
             scanned = listing.files
+            orphans, _, stays = first_orphans(judged, scanned, doubts, identified.documents)
+        if doubts is not None:
+            doubts.check_folders(read_again, files.canonical)
         self._require_few_orphans(work, base, orphans, scanned)
-        notes += [*kept, *(f"{root} is not scanned: there is no such folder" for root in listing.missing)]
-        notes += [note for one in judgements for note in one.notes()]
+        notes += [*kept, *(f"{root} is not scanned: there is no such folder" for root in listing.missing), *stays]
         deleted = DeletionResult(orphans)
         if orphans and not work.dry_run:
-            deleted = self._deleted(work, base, orphans, mark, timedelta(hours=knobs[DELETION_DELAY]))
+            job = self._deletion(work, base.location, mark)
+            deleted = delete_orphans(job, table.ref, orphans, timedelta(hours=knobs[DELETION_DELAY]))
         seconds = (clock.now() - started).total_seconds()
         return self._swept(work, orphans, deleted, scanned, notes, seconds)
 
@@ -226,21 +226,9 @@ class BranchVacuum:
         require_no_foreign_table(base, identified)
         return identified
 
-    def _deleted(
-        self,
-        work: VacuumOf,
-        base: TableMetadata,
-        orphans: Sequence[FileAction],
-        mark: NessieReachability,
-        delay: timedelta,
-    ) -> DeletionResult:
-        """Plan the deletions, and carry them out when no delay is asked for."""
-        now, ledger, proof = self.deletion.clock.now(), self.deletion.ledger, BranchProof(self, work, mark)
-        until = now + delay if delay else None
-        ledger.plan(work.job_id, work.table.ref, orphans, LedgerState.PLANNED, now, until, Operation.REMOVE_ORPHANS)
-        return self.deletion.carry_out(
-            work.job_id, base.location, orphans, proof, CONCURRENT_DELETES, owed=False, delay=delay
-        )
+    def _deletion(self, work: VacuumOf, location: str, mark: NessieReachability) -> JobDeletion:
+        """Return what deletes the table's files, as long as the mark says that nothing has come to reach them."""
+        return JobDeletion(self.deletion, work.job_id, location, BranchProof(self, work, mark), CONCURRENT_DELETES)
 
     def _require_few_orphans(
         self, work: VacuumOf, base: TableMetadata, orphans: Sequence[FileAction], scanned: int
@@ -317,15 +305,12 @@ class BranchVacuum:
         table = next((t for t in survey.tables if t.table_uuid == unfinished.table_uuid), None)
         if table is None:
             deleted = DeletionResult((), len(unfinished.files), notes=(GONE,))
-            states = dict.fromkeys((f.path for f in unfinished.files), LedgerState.KEPT)
-            self.deletion.ledger.record(unfinished.job_id, states, now, dict.fromkeys(states, GONE))
+            self.deletion.keep(unfinished.job_id, unfinished.files, GONE)
         else:
             base, due_at = self._base(table), unfinished.due_at
             require_clocks_agree_at(base, base.roots, now, self.storage_time, planned_at=due_at)
             work = VacuumOf(table, survey, unfinished.job_id)
-            proof = BranchProof(self, work, mark)
-            files, place = unfinished.files, table.location
-            deleted = self.deletion.finish(unfinished.job_id, place, files, proof, CONCURRENT_DELETES)
+            deleted = self._deletion(work, table.location, mark).finish(unfinished.files)
         summary = f"finished deleting {count(len(deleted.files), 'file')} of job {unfinished.job_id}"
         return committed(Operation.REMOVE_ORPHANS, summary, deleted.metrics, deleted.files, notes=deleted.notes)
 
