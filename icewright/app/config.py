@@ -177,7 +177,7 @@ class _Reader:
             log=log,
             secrets=frozenset(self.secrets),
             server=server,
-            events=events or EventsSection.model_validate({}),
+            events=events or EventsSection(),
             auth=auth,
             openlineage=lineage,
             opentelemetry=traces,
@@ -228,6 +228,8 @@ class _Reader:
             keys = ", ".join(f.alias or name for name, f in model.model_fields.items())
             self.faults.append(f"{path}: {kind(raw)} given; write a mapping with the keys {keys}")
             return None
+        if not raw and not any(f.is_required() for f in model.model_fields.values()):
+            return model.model_construct()  # defaults need no validator; making one takes a millisecond
         try:
             return model.model_validate(raw)
         except ValidationError as error:
@@ -237,7 +239,7 @@ class _Reader:
 
     def _or_defaults(self, raw: Mapping[str, Any], name: str, model: type[_Model]) -> _Model:
         """Return a section; one of defaults where the file has none, or a faulty one."""
-        return self._section(name, model, raw.get(name) or {}) or model.model_validate({})
+        return self._section(name, model, raw.get(name) or {}) or model.model_construct()
 
     def _pools(self, raw: Any) -> dict[str, PoolConfig]:  # noqa: ANN401 - YAML
         pools = default_pools()

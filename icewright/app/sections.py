@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
-from icewright.core.alerts import RULES, AlertRule, RuleKind, RuleTerms, Severity, default_terms
+from icewright.core.alerts import RULES, AlertRule, RuleTerms, Severity, default_terms
 from icewright.core.allowlist import Allowlist
 from icewright.core.table import split_name
 from icewright.core.words import kind, near
@@ -306,8 +307,10 @@ class AlertsConfig:
     rules: Mapping[AlertRule, RuleTerms] = field(default_factory=default_terms)
 
 
-def _rule_section(rule: AlertRule, kind: RuleKind) -> type[Section]:
-    """Return the configuration model of one rule."""
+@cache
+def rule_section(rule: AlertRule) -> type[Section]:
+    """Return the configuration model of one rule. It is made when a file sets the rule, which few do."""
+    kind = RULES[rule]
     fields: dict[str, Any] = {
         "enabled": (bool, True),
         "severity": (Literal["info", "warning", "critical"], str(kind.severity)),
@@ -317,9 +320,6 @@ def _rule_section(rule: AlertRule, kind: RuleKind) -> type[Section]:
     return create_model(f"{rule}_section", __base__=Section, **fields)
 
 
-RULE_SECTIONS: Mapping[AlertRule, type[Section]] = {rule: _rule_section(rule, kind) for rule, kind in RULES.items()}
-
-
 class AlertsSection(Section):
     """The `alerts` section: channels are secret Apprise URLs, and each rule has keys of its own."""
 
@@ -327,18 +327,15 @@ class AlertsSection(Section):
     rules: dict[str, Any] = Field(default_factory=dict)
 
 
-def rule_terms(sections: Mapping[AlertRule, Section]) -> Mapping[AlertRule, RuleTerms]:
-    """Return the terms of every rule, with defaults where the file sets none."""
-    terms = {}
-    for rule, model in RULE_SECTIONS.items():
-        values = (sections.get(rule) or model.model_validate({})).model_dump()
-        terms[rule] = RuleTerms(
-            enabled=values.pop("enabled"),
-            severity=Severity(values.pop("severity")),
-            delay=timedelta(minutes=values.pop("delay_minutes")),
-            parameters=values,
-        )
-    return terms
+def _terms(section: Section) -> RuleTerms:
+    """Return the terms that the section of a rule sets."""
+    values = section.model_dump()
+    return RuleTerms(
+        enabled=values.pop("enabled"),
+        severity=Severity(values.pop("severity")),
+        delay=timedelta(minutes=values.pop("delay_minutes")),
+        parameters=values,
+    )
 
 
 def read_alerts(
@@ -350,11 +347,11 @@ def read_alerts(
     configured: AlertsSection | None = section("alerts", AlertsSection, raw)
     if configured is None:
         return AlertsConfig()
-    rules: dict[AlertRule, Section] = {}
+    rules = dict(default_terms())
     for name, values in configured.rules.items():
         path = f"alerts.rules.{name}"
         if name not in list(AlertRule):
             faults.append(f"{path}: there is no such rule{near(name, list(AlertRule))}")
-        elif (terms := section(path, RULE_SECTIONS[AlertRule(name)], values)) is not None:
-            rules[AlertRule(name)] = terms
-    return AlertsConfig(tuple(configured.channels), rule_terms(rules))
+        elif (read := section(path, rule_section(AlertRule(name)), values)) is not None:
+            rules[AlertRule(name)] = _terms(read)
+    return AlertsConfig(tuple(configured.channels), rules)
