@@ -14,7 +14,7 @@ from icewright.core.paths import local_path
 from icewright.core.policy import Operation
 from icewright.flow.cycle import detect_and_evaluate
 from tests.cases.test_open_world import ROWS, elsewhere, later, quickly_located, reads
-from tests.cases.workspace import EXPIRE, NAME, ORPHANS, Workspace, edit, quickly
+from tests.cases.workspace import EXPIRE, MANIFESTS, NAME, ORPHANS, Workspace, edit, quickly
 
 COLUMNS = "catalog_name, table_namespace, table_name, metadata_location, iceberg_type"
 
@@ -398,3 +398,19 @@ def test_a_table_without_a_uuid_is_adopted_alone(workspace: Workspace) -> None:
     files = workspace.files(victim)
     workspace.run(ORPHANS, remove_orphans__max_delete_ratio=1)
     assert files <= workspace.files()
+
+
+@pytest.mark.parametrize("operation", [EXPIRE, ORPHANS, MANIFESTS])
+def test_a_table_with_two_snapshots_of_one_id_is_left_alone(workspace: Workspace, operation: Operation) -> None:
+    """PyIceberg reads the first of them, others the last: what one reader needs looks unreached to the other."""
+    folder = workspace.table()
+    workspace.plant(folder, "data/orphan.parquet")
+
+    def twin(document: dict[str, Any]) -> None:
+        first, *_, last = document["snapshots"]
+        document["snapshots"].insert(0, last | {"manifest-list": first["manifest-list"]})
+
+    edit(workspace.metadata_file(), twin)
+    before = workspace.metadata()
+    workspace.refused(operation, str(before.current_snapshot_id), "an earlier one", "[twin_snapshots]")
+    assert workspace.metadata() == before

@@ -97,7 +97,7 @@ class Engines:
     def _run(self, request: StepRequest) -> Outcome:
         self._require_allowed(request.base)
         if not isinstance(request.step, (RemoveOrphans, CheckFiles)):  # one's guard looks when it scans, one only reads
-            self.guard.require_iceberg_alone(request.base)
+            self.guard.require_maintainable(request.base)
         if isinstance(request.step, (ExpireSnapshots, ExpireRows, TagRecoveryPoints)) and not request.dry_run:
             only_metadata = isinstance(request.step, ExpireSnapshots) and not request.step.delete_files
             deletes = not (only_metadata or isinstance(request.step, TagRecoveryPoints))
@@ -210,7 +210,7 @@ class Engines:
         self._require_allowed(request.base)
         catalog = self.catalogs[request.base.ref.catalog]
         with catalog_context(request.base.ref.catalog):
-            self.guard.require_iceberg_alone(request.base)
+            self.guard.require_maintainable(request.base)
             return TableRepair(self.deletion.files, self.deletion.clock, catalog, request).run()
 
     def point_costs(
@@ -259,7 +259,7 @@ class Engines:
         base = catalog.load(ref)
         self._require_allowed(base)
         with catalog_context(ref.catalog):
-            self.guard.require_iceberg_alone(base)
+            self.guard.require_maintainable(base)
             require_measurable(pool, base)
             sample = LayoutSample(deletion.files, deletion.clock, catalog, base, request.job_id)
             made = sample.commit(request.sample_bytes)

@@ -6,6 +6,7 @@ earlier one. It is called when a deletion is planned, and again right before eac
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -78,7 +79,7 @@ class DeletionGuard:
         spelling, of_store = self.recorded(metadata) if recorded is None else recorded
         if not adopting:
             self._require_in_allowed_place(metadata, spelling)
-            self.require_iceberg_alone(metadata)
+            self.require_maintainable(metadata)
             self._require_all_visible(metadata, spelling, of_store)
         surroundings = self.registry.around(metadata, spelling, of_store)
 
@@ -91,8 +92,16 @@ class DeletionGuard:
         self._require_registered_once(metadata, surroundings, adopting=adopting)
         return surroundings
 
-    def require_iceberg_alone(self, metadata: TableMetadata) -> None:
-        """Raise `Refused` when another format maintains the table: its log decides which files live."""
+    def require_maintainable(self, metadata: TableMetadata) -> None:
+        """Raise `Refused` when another format's log decides which files live, or readers take snapshots differently."""
+        if len(metadata.by_id) < len(metadata.snapshots):
+            twin, _ = Counter(s.snapshot_id for s in metadata.snapshots).most_common(1)[0]
+            raise Refused(
+                f"{metadata.ref}: {metadata.metadata_location} has two snapshots of the id {twin}, of which one "
+                "reader takes the first, one the last, and Iceberg's own library none: nothing is committed or deleted "
+                "until the catalog names a metadata file without such a pair, as an earlier one",
+                "twin_snapshots",
+            )
         registry = self.registry
         require_iceberg_alone(registry.files, metadata, lambda: registry.registrations.adopted(metadata.table_uuid))
 
