@@ -104,6 +104,17 @@ def test_a_manifest_of_a_table_that_was_made_anew(reader: ManifestReader, tmp_pa
     assert reader.entries([now])["path"].to_pylist() == ["file:///t/8"]
 
 
+@pytest.mark.parametrize("field", ["file_size_in_bytes", "record_count"])
+def test_a_size_that_no_file_has_is_named(reader: ManifestReader, tmp_path: Path, field: str) -> None:
+    """Sums over a table's files would leave what a state store can hold."""
+    table = Partitioned(tmp_path, (t.StringType(),))
+    large, larger = (record(f"file:///t/{size}", ["a"], **{field: size}) for size in (1 << 46, 1 << 62))
+    assert reader.entries([ours(table.crafted(2, [large], sequence=3))]).num_rows == 1
+    broken = ours(table.crafted(2, [larger], sequence=3))
+    with pytest.raises(MetadataUnreadable, match=f"{broken.path}.* {field} of {1 << 62}"):
+        reader.entries([broken])
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_flipped_bit_is_an_error_or_harmless(tmp_path: Path, seed: int) -> None:
     """Whatever bit of a manifest is wrong, all of its entries are read, or an error with its path."""

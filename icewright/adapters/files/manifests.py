@@ -49,6 +49,7 @@ _OF_AN_ENTRY = (
     *(ids.REFERENCED_DATA_FILE, ids.CONTENT_SIZE),
 )
 _REQUIRED = (ids.STATUS, ids.FILE_PATH, ids.FILE_SIZE)
+_LARGEST = 1 << 46  # bytes or rows of one file: with more, sums over a table's files would leave 64 bits
 _COUNTS = (ids.VALUE_COUNTS, ids.NULL_COUNTS)
 _LIVE = ("path", "bytes", "content", "format")
 _CORES = os.cpu_count() or 1
@@ -323,6 +324,9 @@ def _entries(schema: bytes, containers: Sequence[avro.Container]) -> pa.RecordBa
         pl.col(str(ids.REFERENCED_DATA_FILE)).cast(pl.String).alias("referenced"),
         pl.col(str(ids.CONTENT_SIZE)).cast(pl.Int64).alias("content_bytes"),
     )
+    for name, field in (("bytes", "file_size_in_bytes"), ("records", "record_count")):
+        if (largest := frame.select(pl.max(name)).item() or 0) > _LARGEST:
+            raise ValueError(f"an entry has a {field} of {largest}, more than any file has")
     if (frame["content"] == POSITION_DELETES).any():
         single = _single_file(avro.read(schema, blocks, (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)))
         single = pl.select(pl.when(frame["content"] == POSITION_DELETES).then(single)).to_series()

@@ -33,6 +33,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_MS = 365 * 100 * 86_400_000  # of an age: an older time would lie before the calendar begins
 # the largest age of a recovery point's tag, which no arithmetic uses, but which must be exact
 _EXACT_MS = 2**53
+# a time of the years 1000 to 8999: ages of centuries can be added to it and taken from it
+_Time = Annotated[int, Meta(ge=-30_610_224_000_000, le=221_845_391_999_999)]
 NO_SNAPSHOT = -1  # how older writers say that a table has none
 
 # the keys of a summary that are read
@@ -64,7 +66,7 @@ _NUL = "\0"  # which no file system, and not every database, takes
 
 class _Snapshot(SpecObject, frozen=True, gc=False):
     snapshot_id: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-    timestamp_ms: int
+    timestamp_ms: _Time
     parent_snapshot_id: int | None = None
     sequence_number: int = 0
     manifest_list: str | None = None
@@ -89,18 +91,18 @@ class _Statistics(SpecObject, frozen=True, gc=False):
 
 class _LogEntry(SpecObject, frozen=True, gc=False):
     metadata_file: str
-    timestamp_ms: int | None = None
+    timestamp_ms: _Time | None = None
 
 
 class _HistoryEntry(SpecObject, frozen=True, gc=False):
     snapshot_id: int
-    timestamp_ms: int
+    timestamp_ms: _Time
 
 
 class _Metadata(SpecObject, frozen=True, gc=False):
     format_version: Annotated[int, Meta(ge=1)]
     location: str
-    last_updated_ms: int
+    last_updated_ms: _Time
     table_uuid: str = ""
     last_sequence_number: Annotated[int, Meta(le=2**63 - 2)] = 0  # the next commit's is one more
     current_snapshot_id: int | None = None
@@ -312,7 +314,7 @@ class _Lineage(SpecObject, frozen=True, gc=False):
     table_uuid: str | None = None
     view_uuid: str | None = None
     location: str = ""
-    last_updated_ms: int | None = None
+    last_updated_ms: _Time | None = None
     metadata_log: list[_MetadataLogEntry] | None = None
     snapshots: list[SnapshotKey] | None = None
     current_snapshot_id: int | None = None
