@@ -167,17 +167,23 @@ def test_a_commit_on_what_is_not_current_is_a_conflict(workspace: NessieWorkspac
 
 
 @pytest.mark.parametrize(
-    ("code", "error"),
-    [(401, CatalogUnavailable), (403, AccessDenied), (404, NessieNotFound), (500, CatalogUnavailable)],
+    ("code", "error", "details"),
+    [
+        (401, CatalogUnavailable, ""),
+        (403, AccessDenied, ""),
+        (404, NessieNotFound, ', "errorCode": "REFERENCE_NOT_FOUND"'),
+        (404, CatalogUnavailable, ""),
+        (500, CatalogUnavailable, ""),
+    ],
 )
-def test_what_the_server_denies_is_told_from_what_is_not_there(code: int, error: type[Exception]) -> None:
-    """What the server denies, lacks or fails at are different errors."""
+def test_what_the_server_denies_is_told_from_what_is_not_there(code: int, error: type[Exception], details: str) -> None:
+    """What the server denies, lacks or fails at are different errors; by a gateway's 404 no branch is gone."""
 
     class Answer(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(code)
             self.end_headers()
-            self.wfile.write(b'{"message": "said so"}')
+            self.wfile.write(b'{"message": "said so"%s}' % details.encode())
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""

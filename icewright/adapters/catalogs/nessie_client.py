@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -114,13 +114,33 @@ class _Committed(_Struct):
     target_branch: _Ref
 
 
+class _Config(_Struct):
+    type: str
+    default_cutoff_policy: str | None = None
+    new_files_grace_period: str | None = None
+    per_ref_cutoff_policies: Sequence[object] | None = None
+    expected_file_count_per_content: int | None = None
+
+
+class _Repository(_Struct):
+    configs: tuple[_Config, ...] | None = None
+
+
+class _Error(_Struct):
+    message: str | None = None
+    error_code: str | None = None
+
+
 # made at once: threads that are the first to decode a struct at the same time crash in msgspec
-_DECODERS = {kind: msgspec.json.Decoder(kind) for kind in (_Log, _Entries, _Contents, _Refs, _One, _Committed)}
+_DECODERS = {
+    kind: msgspec.json.Decoder(kind) for kind in (_Log, _Entries, _Contents, _Refs, _One, _Committed, _Repository)
+}
+_ERROR = msgspec.json.Decoder(_Error)
 
 
 @dataclass(frozen=True)
 class NessieClient:
-    """Call one Nessie server. Raises `AccessDenied` on 403, `NessieNotFound` on 404, else `CatalogUnavailable`."""
+    """Call one Nessie server. Raises `AccessDenied`, `NessieNotFound` on a 404 of its own, or `CatalogUnavailable`."""
 
     catalog: str  # for messages
     api: str
@@ -197,14 +217,13 @@ class NessieClient:
 
     def gc_config(self) -> GcConfig | None:
         """Return the stored configuration of garbage collection; None if there is none."""
-        answer = self._answer("GET", "config/repository", params={"type": "GARBAGE_COLLECTOR"})
-        for config in msgspec.json.decode(answer.content).get("configs") or ():
-            if config.get("type") == "GARBAGE_COLLECTOR":
+        for config in self._get("config/repository", {"type": "GARBAGE_COLLECTOR"}, _Repository).configs or ():
+            if config.type == "GARBAGE_COLLECTOR":
                 return GcConfig(
-                    config.get("defaultCutoffPolicy"),
-                    config.get("newFilesGracePeriod"),
-                    bool(config.get("perRefCutoffPolicies")),
-                    config.get("expectedFileCountPerContent"),
+                    config.default_cutoff_policy,
+                    config.new_files_grace_period,
+                    bool(config.per_ref_cutoff_policies),
+                    config.expected_file_count_per_content,
                 )
         return None
 
@@ -258,8 +277,13 @@ class NessieClient:
             )
         if answer.status_code == _DENIED:
             raise AccessDenied(f"catalog {self.catalog} denies access ({_message(answer)}): correct its rights")
-        if answer.status_code == _NOT_FOUND:
+        if answer.status_code == _NOT_FOUND and _error(answer).error_code:
             raise NessieNotFound(_message(answer))
+        if answer.status_code == _NOT_FOUND:  # of a gateway, or of a server without this API
+            raise CatalogUnavailable(
+                f"catalog {self.catalog}: {self.api} is no API of Nessie's ({_message(answer)}): correct "
+                f"catalogs.{self.catalog}.properties.uri, or mend what stands before the server"
+            )
         raise CatalogUnavailable(f"catalog {self.catalog} at {self.api} answers {_message(answer)}")
 
     def _session(self) -> requests.Session:
@@ -298,13 +322,15 @@ def _commit(entry: _LogEntry) -> Commit:
     return Commit(entry.commit_meta.hash, entry.parent_commit_hash, time, tuple(changes))
 
 
-def _message(answer: requests.Response) -> str:
+def _error(answer: requests.Response) -> _Error:
     try:
-        document = msgspec.json.decode(answer.content)
-    except msgspec.MsgspecError:
-        document = None
-    message = document.get("message") if isinstance(document, dict) else None
-    return f"{answer.status_code} {message or answer.reason}"
+        return _ERROR.decode(answer.content)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _Error()
+
+
+def _message(answer: requests.Response) -> str:
+    return f"{answer.status_code} {_error(answer).message or answer.reason}"
 
 
 def _reason(error: Exception) -> str:
