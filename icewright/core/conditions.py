@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 
 from icewright.core.alerts import MAX_LISTED, AlertRule, Condition, RuleTerms
 from icewright.core.breakers import Breaker, BreakerState, is_shared_fault
@@ -15,6 +16,13 @@ from icewright.core.table import TableRef
 from icewright.core.windows import WEEK, open_time
 from icewright.core.words import count, some
 
+# the rules about tables for which checks and verdicts have the reason
+REPORTED = (
+    AlertRule.CHECK_FAILED,
+    AlertRule.UNMAINTAINABLE,
+    AlertRule.TABLE_BLOCKED,
+    AlertRule.READER_UNPINNED,
+)
 _ALIVE = timedelta(minutes=2)  # since the last heartbeat of a process whose configuration counts
 _MACHINE = re.compile(r"\.[0-9a-f]{6}$")  # distinguishes machines with the same name, see app.identity
 
@@ -105,10 +113,7 @@ class AlertInputs:
 
     tables: Sequence[TableInputs] = ()
     failures: Sequence[Failure] = ()
-    unsupported: Mapping[TableRef, str] | None = None  # tables that no operation can maintain, with the reason
-    faults: Mapping[TableRef, str] = field(default_factory=dict)  # what the last check of a table found
-    blocked: Mapping[TableRef, str] = field(default_factory=dict)  # tables with a blocked operation, with the reason
-    warned: Mapping[TableRef, str] = field(default_factory=dict)  # tables of which readers will lose snapshots
+    reported: Mapping[AlertRule, Mapping[TableRef, str]] = field(default_factory=dict)  # see `REPORTED`
     catalogs: Sequence[CatalogInputs] = ()
     spending: Sequence[Spending] = ()
     queued: int = 0
@@ -138,9 +143,11 @@ def _job_failed(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datet
         yield Condition(AlertRule.JOB_FAILED, str(ref), message, ref)
 
 
-def _check_failed(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
-    for ref, fault in inputs.faults.items():
-        yield Condition(AlertRule.CHECK_FAILED, str(ref), fault, ref)
+def _reported(
+    rule: AlertRule, inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime
+) -> Iterator[Condition]:
+    for ref, reason in inputs.reported.get(rule, {}).items():
+        yield Condition(rule, str(ref), reason, ref)
 
 
 def _paused(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
@@ -191,18 +198,8 @@ def _unmaintainable(inputs: AlertInputs, _parameters: Mapping[str, int], _now: d
         if table.error is not None and not is_shared_fault(table.error):
             message = f"the table cannot be read: {table.error}"
             yield Condition(AlertRule.UNMAINTAINABLE, str(table.ref), message, table.ref)
-    for ref, reason in (inputs.unsupported or {}).items():
+    for ref, reason in inputs.reported.get(AlertRule.UNMAINTAINABLE, {}).items():
         yield Condition(AlertRule.UNMAINTAINABLE, str(ref), f"no operation supports the table: {reason}", ref)
-
-
-def _blocked(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
-    for ref, reason in inputs.blocked.items():
-        yield Condition(AlertRule.TABLE_BLOCKED, str(ref), reason, ref)
-
-
-def _reader_unpinned(inputs: AlertInputs, _parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
-    for ref, warning in inputs.warned.items():
-        yield Condition(AlertRule.READER_UNPINNED, str(ref), warning, ref)
 
 
 def _budget_spent(inputs: AlertInputs, parameters: Mapping[str, int], _now: datetime) -> Iterator[Condition]:
@@ -333,14 +330,14 @@ def _differs(key: str, processes: Sequence[ProcessInputs]) -> bool:
 
 _EVALUATORS: Mapping[AlertRule, Callable[[AlertInputs, Mapping[str, int], datetime], Iterator[Condition]]] = {
     AlertRule.JOB_FAILED: _job_failed,
-    AlertRule.CHECK_FAILED: _check_failed,
+    AlertRule.CHECK_FAILED: partial(_reported, AlertRule.CHECK_FAILED),
     AlertRule.TABLE_PAUSED: _paused,
     AlertRule.VERIFICATION_FAILED: _verification_failed,
     AlertRule.TABLE_UNHEALTHY: _unhealthy,
     AlertRule.STALE: _stale,
     AlertRule.UNMAINTAINABLE: _unmaintainable,
-    AlertRule.TABLE_BLOCKED: _blocked,
-    AlertRule.READER_UNPINNED: _reader_unpinned,
+    AlertRule.TABLE_BLOCKED: partial(_reported, AlertRule.TABLE_BLOCKED),
+    AlertRule.READER_UNPINNED: partial(_reported, AlertRule.READER_UNPINNED),
     AlertRule.BUDGET_SPENT: _budget_spent,
     AlertRule.CATALOG_UNREACHABLE: _unreachable,
     AlertRule.NO_DETECTION: _no_detection,

@@ -23,6 +23,7 @@ from icewright.core.alerts import (
 )
 from icewright.core.breakers import Breaker
 from icewright.core.conditions import (
+    REPORTED,
     AlertInputs,
     CatalogInputs,
     IdleWork,
@@ -106,10 +107,7 @@ def _alert_inputs(
     return AlertInputs(
         tables=runtime.store.alerts.table_inputs(catalogs, judged, below, overdue),
         failures=runtime.store.alerts.failures(catalogs),
-        faults=dict(runtime.store.alerts.faults(catalogs)),
-        unsupported=dict(runtime.store.alerts.unsupported(catalogs)),
-        blocked=dict(runtime.store.alerts.blocked(catalogs)),
-        warned=dict(runtime.store.alerts.warned(catalogs)),
+        reported={rule: runtime.store.alerts.reported(rule, catalogs) for rule in REPORTED},
         catalogs=[
             CatalogInputs(row.name, runtime.scopes[row.name].interval, row.detected_at, row.failures, row.error)
             for row in rows

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from icewright.core.alerts import Acknowledgement, Alert, AlertChange, Severity
+from icewright.core.alerts import Acknowledgement, Alert, AlertChange, AlertRule, Severity
 from icewright.core.conditions import Failure, TableInputs
 from icewright.core.permissions import VisibilityFilter
 from icewright.core.table import TableRef
@@ -70,17 +70,13 @@ class AlertStore(Protocol):
     def failures(self, catalogs: Sequence[str]) -> Sequence[Failure]:
         """Return operations whose last run on a table failed; runs of an earlier uuid do not count."""
 
-    def faults(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
-        """Return tables in which the last check found faults, each with what it found."""
+    def reported(self, rule: AlertRule, catalogs: Sequence[str]) -> Mapping[TableRef, str]:
+        """Return the tables that checks and verdicts report for a rule of `conditions.REPORTED`, each with a reason.
 
-    def unsupported(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
-        """Return tables that no operation can maintain, each with a reason."""
-
-    def blocked(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
-        """Return tables whose last evaluation blocked an operation, each with a reason; not those switched off."""
-
-    def warned(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
-        """Return tables whose last evaluation warned of what an operation will take from others, with the warning."""
+        `check_failed`: the last check found faults. `unmaintainable`: no operation can maintain the table.
+        `table_blocked`: the last evaluation blocked an operation that is not switched off. `reader_unpinned`: it warned
+        of what an operation will take from others.
+        """
 
     def backlog(self) -> QueueBacklog:
         """Return how many jobs are queued, and since when the oldest waits."""

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.schema import ALERTS, DELIVERIES, TABLES, VERDICTS
 from icewright.adapters.store.sql import SqlStore
-from icewright.core.alerts import Forget
+from icewright.core.alerts import AlertRule, Forget
 from icewright.core.conditions import Failure, TableInputs
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
@@ -131,8 +131,8 @@ def test_unsupported_tables(store: SqlStore) -> None:
     verdicts = {REF: ("unsupported", "blocked"), OTHER: ("unsupported", "not_due"), POND: ("unsupported", "due")}
     record_all(store, *verdicts)
     judge(store, {ref: {COMPACT: first, EXPIRE: second} for ref, (first, second) in verdicts.items()})
-    assert store.alerts.unsupported(["lake", "pond"]) == [(REF, "encrypted")]
-    assert store.alerts.unsupported(["pond"]) == []
+    assert store.alerts.reported(AlertRule.UNMAINTAINABLE, ["lake", "pond"]) == {REF: "encrypted"}
+    assert store.alerts.reported(AlertRule.UNMAINTAINABLE, ["pond"]) == {}
 
 
 def test_tables_whose_operations_warn(store: SqlStore) -> None:
@@ -142,7 +142,8 @@ def test_tables_whose_operations_warn(store: SqlStore) -> None:
     judge(store, {OTHER: {COMPACT: "due"}})
     asked = list[tuple[str, Any]]()
     sa.event.listen(store.engine, "before_cursor_execute", lambda *call: asked.append(call[2:4]))
-    assert (store.alerts.warned(["lake"]), store.alerts.warned(["pond"])) == ([(REF, "a")], [])
+    warned = [store.alerts.reported(AlertRule.READER_UNPINNED, [catalog]) for catalog in ("lake", "pond")]
+    assert warned == [{REF: "a"}, {}]
     (statement, values), _ = (call for call in asked if "warning" in call[0])
     if store.engine.dialect.name == "sqlite":
         with store.engine.connect() as connection:

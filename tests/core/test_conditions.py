@@ -11,6 +11,7 @@ import pytest
 from icewright.core.alerts import AlertRule, default_terms
 from icewright.core.breakers import after_failure
 from icewright.core.conditions import (
+    REPORTED,
     AlertInputs,
     CatalogInputs,
     Failure,
@@ -35,6 +36,11 @@ NEVER = LoopInputs("detect", 0, None, timedelta(0))
 def table(**signs: Any) -> AlertInputs:
     """One table."""
     return AlertInputs(tables=[replace(TableInputs(REF), **signs)])
+
+
+def reported(rule: AlertRule, reason: str) -> AlertInputs:
+    """One table that checks or verdicts report."""
+    return AlertInputs(reported={rule: {REF: reason}})
 
 
 def catalog(up: timedelta | None = 99 * HOUR, **signs: Any) -> AlertInputs:
@@ -67,7 +73,7 @@ def loop(**signs: Any) -> AlertInputs:
         (AlertInputs(), {}),
         (AlertInputs(failures=[Failure(REF, Operation.COMPACT, "no space")]), {"job_failed": TABLE}),
         (AlertInputs(failures=[Failure(REF, None, "")]), {"job_failed": TABLE}),
-        (AlertInputs(faults={REF: "checked 4 files: 1 fault"}), {"check_failed": TABLE}),
+        (reported(AlertRule.CHECK_FAILED, "checked 4 files: 1 fault"), {"check_failed": TABLE}),
         (table(paused="by hand"), {"table_paused": TABLE}),
         (table(paused="3 jobs failed in a row"), {"table_paused": TABLE}),
         (table(paused="verification failed: 1 row is gone"), {"verification_failed": TABLE}),
@@ -87,9 +93,9 @@ def loop(**signs: Any) -> AlertInputs:
         (table(overdue_since=NOW - 61 * HOUR, windows="22:00-06:00; 23:00-05:00"), {}),
         (table(overdue_since=NOW - 24 * HOUR, windows="sat Europe/Atlantis"), {"stale": TABLE}),
         (table(error="MetadataUnreadable: m1"), {"unmaintainable": TABLE}),
-        (AlertInputs(unsupported={REF: "the table is encrypted"}), {"unmaintainable": TABLE}),
-        (AlertInputs(blocked={REF: "refused: x [shared_location]"}), {"table_blocked": TABLE}),
-        (AlertInputs(warned={REF: "snapshot 1 goes: a query read it"}), {"reader_unpinned": TABLE}),
+        (reported(AlertRule.UNMAINTAINABLE, "the table is encrypted"), {"unmaintainable": TABLE}),
+        (reported(AlertRule.TABLE_BLOCKED, "refused: x [shared_location]"), {"table_blocked": TABLE}),
+        (reported(AlertRule.READER_UNPINNED, "snapshot 1 goes: a query read it"), {"reader_unpinned": TABLE}),
         (AlertInputs(spending=[Spending("pool default", 10, 9.5)]), {"budget_spent": "pool default"}),
         (AlertInputs(spending=[Spending("pool default", 10, 9.49)]), {}),
         (catalog(), {}),
@@ -184,9 +190,7 @@ def test_a_rule_that_is_off(rule: AlertRule) -> None:
     signs = AlertInputs(
         tables=[bad, TableInputs(OTHER, "by hand"), TableInputs(OTHER, "verification failed: x")],
         failures=[Failure(REF, None, "x")],
-        faults={REF: "1 fault"},
-        blocked={REF: "refused: x [shared_location]"},
-        warned={REF: "snapshot 1 goes: x"},
+        reported={one: {REF: "x"} for one in REPORTED},
         catalogs=[CatalogInputs("a", MINUTE, NOW - HOUR), CatalogInputs("b", MINUTE, None, 1)],
         spending=[Spending("pool p", 1, 1)],
         queued=1,

@@ -53,7 +53,7 @@ def test_tables_that_share_a_place_are_blocked(served: Served, location: str) ->
     (orphans,) = [verdict for verdict in verdicts if verdict["operation"] == Operation.REMOVE_ORPHANS]
     assert orphans["verdict"] == "blocked"
     assert orphans["reason"].endswith("[shared_location]")
-    blocked = dict(served.bench.store.alerts.blocked(["lake"]))
+    blocked = served.bench.store.alerts.reported(AlertRule.TABLE_BLOCKED, ["lake"])
     assert blocked.keys() == {TableRef.parse(name) for name in expected}
 
 

@@ -114,9 +114,13 @@ def _warned() -> sa.Select[Any]:
     return query.where(*_IN_CATALOGS)
 
 
-_FAILED_RUNS, _FAILED_JOBS, _UNSUPPORTED, _BLOCKED = _failed_runs(), _failed_jobs(), _unsupported(), _blocked()
-_WARNED = _warned()
-_FAULTY_CHECKS = _faulty_checks()
+_FAILED_RUNS, _FAILED_JOBS = _failed_runs(), _failed_jobs()
+_REPORTED = {
+    AlertRule.CHECK_FAILED: _faulty_checks(),
+    AlertRule.UNMAINTAINABLE: _unsupported(),
+    AlertRule.TABLE_BLOCKED: _blocked(),
+    AlertRule.READER_UNPINNED: _warned(),
+}
 
 
 @dataclass
@@ -155,17 +159,8 @@ class SqlAlerts(AlertStore):
             rows = [*connection.execute(_FAILED_RUNS, parameters), *connection.execute(_FAILED_JOBS, parameters)]
         return [Failure(ref_of(r), Operation(r.operation) if r.operation else None, r.reason) for r in rows]
 
-    def faults(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
-        return [(ref_of(row), row.reason) for row in self.db.rows(_FAULTY_CHECKS, {"catalogs": catalogs})]
-
-    def unsupported(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
-        return [(ref_of(row), row.reason) for row in self.db.rows(_UNSUPPORTED, {"catalogs": catalogs})]
-
-    def blocked(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
-        return [(ref_of(row), row.reason) for row in self.db.rows(_BLOCKED, {"catalogs": catalogs})]
-
-    def warned(self, catalogs: Sequence[str]) -> Sequence[tuple[TableRef, str]]:
-        return [(ref_of(row), row.reason) for row in self.db.rows(_WARNED, {"catalogs": catalogs})]
+    def reported(self, rule: AlertRule, catalogs: Sequence[str]) -> Mapping[TableRef, str]:
+        return {ref_of(row): row.reason for row in self.db.rows(_REPORTED[rule], {"catalogs": catalogs})}
 
     def backlog(self) -> QueueBacklog:
         query = sa.select(sa.func.count(), sa.func.min(JOBS.c.created)).where(JOBS.c.state == JobState.QUEUED)

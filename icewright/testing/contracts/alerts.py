@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -294,22 +294,22 @@ class AlertStoreTests(StoreSuite):
         assert failures == {ref: expected for ref, (_, expected) in zip(refs, FAILURES, strict=True)}
         assert store.alerts.failures(["pond"]) == []
 
-    def test_faults(self, store: Store) -> None:
+    def test_faults_of_checks(self, store: Store) -> None:
         """A table has what its last check found: failed and deferred ones end nothing, one without faults does."""
         record_all(store, REF, OTHER)
 
-        def check(state: OperationState, faults: int, ref: TableRef = REF) -> Sequence[tuple[TableRef, str]]:
+        def check(state: OperationState, faults: int, ref: TableRef = REF) -> Mapping[TableRef, str]:
             found = replace(ran(state, Operation.CHECK), summary=f"{faults} faults", metrics={"faults_found": faults})
             run_job(store, found, state=JobState.PARTIAL if faults else JobState.SUCCEEDED, ref=ref)
-            return store.alerts.faults(["lake"])
+            return store.alerts.reported(AlertRule.CHECK_FAILED, ["lake"])
 
-        assert check(OperationState.COMMITTED, 0) == []
-        assert check(OperationState.COMMITTED, 2) == [(REF, "2 faults")]
-        assert check(OperationState.COMMITTED, 1) == [(REF, "1 faults")]
-        assert check(OperationState.DEFERRED, 0) == [(REF, "1 faults")]
-        assert check(OperationState.FAILED, 0) == [(REF, "1 faults")]
-        assert check(OperationState.COMMITTED, 0) == []
-        assert store.alerts.faults(["pond"]) == []
+        assert check(OperationState.COMMITTED, 0) == {}
+        assert check(OperationState.COMMITTED, 2) == {REF: "2 faults"}
+        assert check(OperationState.COMMITTED, 1) == {REF: "1 faults"}
+        assert check(OperationState.DEFERRED, 0) == {REF: "1 faults"}
+        assert check(OperationState.FAILED, 0) == {REF: "1 faults"}
+        assert check(OperationState.COMMITTED, 0) == {}
+        assert store.alerts.reported(AlertRule.CHECK_FAILED, ["pond"]) == {}
 
     def test_the_backlog_counts_queued_jobs(self, store: Store) -> None:
         """The backlog counts queued jobs and names the oldest; running jobs do not count."""
