@@ -15,7 +15,13 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from icewright.adapters.engines.service.replied import require_as_written
-from icewright.adapters.engines.service.surroundings import OtherTable, RecordedTables, Surroundings
+from icewright.adapters.engines.service.surroundings import (
+    OtherTable,
+    RecordedTables,
+    Registered,
+    Surroundings,
+    TableKey,
+)
 from icewright.adapters.metadata.parsing import parse
 from icewright.adapters.mounts import mount_of, mounts
 from icewright.core.breakers import storage_place
@@ -53,7 +59,7 @@ class _Named:
     """The tables that catalogs name now."""
 
     pointers: Mapping[Pointer, str]  # each with the catalog that shows it
-    live: Mapping[tuple[TableRef, str], Pointer]  # of registered tables, without this one
+    live: Mapping[TableKey, Pointer]  # of registered tables, without this one
     problems: Mapping[Pointer, str]  # why some cannot be read
 
 
@@ -96,30 +102,39 @@ class TableRegistry:
 
         Raises `CatalogUnavailable` when a catalog does not answer whose tables could share places with this one.
         """
-        registered = dict(recorded.registered)
-        pointers, datasets = self._pointers(metadata, spelling, registered, recorded.failing)
+        pointers, datasets = self._pointers(metadata, spelling, recorded)
         left_out, unclear = self._left_out(metadata, {pointer.ref for pointer in pointers}, recorded)
         pointers |= left_out
-        keys = {(table.ref, table.metadata_location): table.key for table in registered.values()}
+        moved, problems = self._read_moved(metadata, pointers, recorded.registered)
+        registered = {**recorded.registered, **moved}
+        keys = _keys_of_files((*recorded.registered.values(), *moved.values()))
+        live = {
+            keys[p.ref, p.metadata_location]: p
+            for p in pointers
+            if p.ref != metadata.ref and (p.ref, p.metadata_location) in keys
+        }
+        named = _Named(pointers, live, problems)
+        surroundings = self._surroundings(metadata, spelling, registered, named, recorded.adopted)
+        return replace(surroundings, others=(*surroundings.others, *self._unread(datasets, unclear, spelling)))
+
+    def _read_moved(
+        self, metadata: TableMetadata, pointers: Mapping[Pointer, str], registered: Registered
+    ) -> tuple[dict[TableKey, Registration], dict[Pointer, str]]:
+        """Return the registrations of tables that moved since they were recorded, and why some cannot be read.
+
+        They are read and recorded; the table itself is one of them.
+        """
+        keys = _keys_of_files(registered.values())
         unread = [p for p in pointers if (p.ref, p.metadata_location) not in keys and p.ref != metadata.ref]
         read, problems = self._read_all(unread, pointers, registered)
         own_key = (metadata.ref, metadata.table_uuid)
         # an earlier table may have had the file name
         if keys.get((metadata.ref, metadata.metadata_location)) != own_key:
             read.append(self._read(metadata, metadata.ref.catalog, registered))
-        merged = _merged(read, registered, own_key)
-        changed = [table for key, table in merged.items() if registered.get(key) != table]
-        if changed:
+        moved = _merged(read, registered, own_key)
+        if changed := [table for key, table in moved.items() if registered.get(key) != table]:
             self.registrations.record(changed, self.clock.now())
-        registered |= merged
-        keys |= {(table.ref, table.metadata_location): table.key for table in merged.values()}
-        others_keys = {identity: key for identity, key in keys.items() if identity[0] != metadata.ref}
-        live = {
-            others_keys[p.ref, p.metadata_location]: p for p in pointers if (p.ref, p.metadata_location) in others_keys
-        }
-        named = _Named(pointers, live, problems)
-        surroundings = self._surroundings(metadata, spelling, registered, named, recorded.adopted)
-        return replace(surroundings, others=(*surroundings.others, *self._unread(datasets, unclear, spelling)))
+        return moved, problems
 
     def _unread(
         self, datasets: Sequence[Dataset], unclear: Sequence[Registration], spelling: Spelling
@@ -148,11 +163,7 @@ class TableRegistry:
         return current
 
     def _pointers(
-        self,
-        metadata: TableMetadata,
-        spelling: Spelling,
-        registered: Mapping[tuple[TableRef, str], Registration],
-        failing: Mapping[str, str],
+        self, metadata: TableMetadata, spelling: Spelling, recorded: RecordedTables
     ) -> tuple[dict[Pointer, str], list[Dataset]]:
         """Return every table that a catalog or its server names now, with the catalog that shows it, and all datasets.
 
@@ -163,7 +174,7 @@ class TableRegistry:
         neighbours: dict[Pointer, str] = {}
         for name, catalog in self.catalogs.items():
             own = name == metadata.ref.catalog
-            problem = None if own else failing.get(name)  # it may hang, so no second request
+            problem = None if own else recorded.failing.get(name)  # it may hang, so no second request
             if problem is None:
                 ask = partial(self.calls.ask, name, failing=partial(self._failure, "" if own else name))
                 try:
@@ -175,7 +186,8 @@ class TableRegistry:
                     if own:
                         raise
                     problem = str(error)
-            if problem is not None and self.may_meet(name, self.declared.get(name, ()), metadata, spelling, registered):
+            declared = self.declared.get(name, ())
+            if problem is not None and self.may_meet(name, declared, metadata, spelling, recorded.registered):
                 raise CatalogUnavailable(
                     f"{metadata.ref}: catalog {name} does not answer, and its tables may share places with this one "
                     f"({problem}): narrow catalogs.{name}.allowed_locations if they do not",
@@ -224,12 +236,7 @@ class TableRegistry:
         return self.failing().get(name)
 
     def may_meet(
-        self,
-        catalog: str,
-        declared: Sequence[str],
-        metadata: TableMetadata,
-        spelling: Spelling,
-        registered: Mapping[tuple[TableRef, str], Registration],
+        self, catalog: str, declared: Sequence[str], metadata: TableMetadata, spelling: Spelling, registered: Registered
     ) -> bool:
         """Return whether tables of a catalog could lie where this table's files do.
 
@@ -247,9 +254,7 @@ class TableRegistry:
         other_places = [self.place(folder, spelling) for folder in other_folders]
         return not declared or any(a.may_meet(b) for a in own_places for b in other_places)
 
-    def _read(
-        self, metadata: TableMetadata, via: str, registered: Mapping[tuple[TableRef, str], Registration]
-    ) -> Registration:
+    def _read(self, metadata: TableMetadata, via: str, registered: Registered) -> Registration:
         """Return a table's registration by its metadata, with the folders of files that its new snapshots need."""
         last = registered.get((metadata.ref, metadata.table_uuid))
         unseen = unseen_snapshots(metadata, None if last is None else last.seen)
@@ -257,10 +262,7 @@ class TableRegistry:
             return Registration.of(metadata, self.files.outside(metadata, unseen))
 
     def _read_all(
-        self,
-        pointers: Sequence[Pointer],
-        pointers_via: Mapping[Pointer, str],
-        registered: Mapping[tuple[TableRef, str], Registration],
+        self, pointers: Sequence[Pointer], pointers_via: Mapping[Pointer, str], registered: Registered
     ) -> tuple[list[Registration], dict[Pointer, str]]:
         """Return the registrations of tables by their metadata, and why the others cannot be read."""
         now = self.clock.now()
@@ -293,9 +295,7 @@ class TableRegistry:
             self._problems.update({pointer: (message, now) for pointer, message in failed.items()})
         return [table for table in answers.values() if isinstance(table, Registration)], problems | failed
 
-    def _as_links_lead(
-        self, metadata: TableMetadata, registered: Mapping[tuple[TableRef, str], Registration]
-    ) -> Mapping[str, str]:
+    def _as_links_lead(self, metadata: TableMetadata, registered: Registered) -> Mapping[str, str]:
         """Return where the folders of all tables lead now; for those of another disk that hangs the record counts."""
         leads: dict[str, str] = {}
         disks: dict[str, set[str]] = {}
@@ -317,7 +317,7 @@ class TableRegistry:
         self,
         metadata: TableMetadata,
         spelling: Spelling,
-        registered: Mapping[tuple[TableRef, str], Registration],
+        registered: Registered,
         named: _Named,
         adopted: frozenset[str],
     ) -> Surroundings:
@@ -349,9 +349,7 @@ class TableRegistry:
             tuple(dict.fromkeys(folder for table in own for folder in table.metadata_folders)),
         )
 
-    def _unreadable(
-        self, registered: Mapping[tuple[TableRef, str], Registration], named: _Named, spelling: Spelling
-    ) -> Iterator[OtherTable]:
+    def _unreadable(self, registered: Registered, named: _Named, spelling: Spelling) -> Iterator[OtherTable]:
         """Yield the tables that cannot be read, by all registrations of their names and where their metadata lies."""
         for pointer, problem in named.problems.items():
             unregistered = Registration(pointer.ref, "", pointer.metadata_location, ())
@@ -362,13 +360,14 @@ class TableRegistry:
                 yield OtherTable(table, named.pointers[pointer], pointer, places, folders, problem)
 
 
-def _merged(
-    read: Sequence[Registration],
-    registered: Mapping[tuple[TableRef, str], Registration],
-    own_key: tuple[TableRef, str],
-) -> dict[tuple[TableRef, str], Registration]:
+def _keys_of_files(tables: Iterable[Registration]) -> dict[tuple[TableRef, str], TableKey]:
+    """Return the keys of the tables by their names and metadata files."""
+    return {(table.ref, table.metadata_location): table.key for table in tables}
+
+
+def _merged(read: Sequence[Registration], registered: Registered, own_key: TableKey) -> dict[TableKey, Registration]:
     """Return the registrations that were read, each on top of the recorded one."""
-    merged: dict[tuple[TableRef, str], Registration] = {}
+    merged: dict[TableKey, Registration] = {}
     for table in read:
         merged[table.key] = table.on_top_of(merged.get(table.key, registered.get(table.key)))
     if own_key in merged and own_key in registered:  # only its places matter here: its next evaluation records it

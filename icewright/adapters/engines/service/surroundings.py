@@ -11,6 +11,9 @@ from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import TableRef
 from icewright.ports import Pointer, Registration
 
+TableKey = tuple[TableRef, str]  # name and uuid
+Registered = Mapping[TableKey, Registration]
+
 
 @dataclass(frozen=True, slots=True)
 class OtherTable:
@@ -80,7 +83,7 @@ class Surroundings:
 class RecordedTables:
     """The store's records of a table and of all others, as of one transaction."""
 
-    registered: Mapping[tuple[TableRef, str], Registration]
+    registered: Registered
     failing: Mapping[str, str]  # catalogs that are known not to answer, each with the error
     adopted: frozenset[str]  # by the table
     elsewhere: Sequence[tuple[str, Sequence[str]]] = ()  # as in the registry
