@@ -77,18 +77,18 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
             record_fault(runtime, error, request.ref)
             return no_job(JobState.SKIPPED, f"{UNAVAILABLE}: {error}")
         return no_job(JobState.FAILED, str(error))
-    operations = tuple(sorted(request.operations, key=ORDERS[knobs[ORDER]].index))
-    request = replace(request, operations=operations, table_uuid=metadata.table_uuid)
+    request = replace(request, operations=_in_order(request, knobs), table_uuid=metadata.table_uuid)
     if request.dry_run:
-        outcomes = tuple(OperationRunner(runtime, request, op, "dry-run", NoLease(), knobs).run() for op in operations)
+        runners = (OperationRunner(runtime, request, op, "dry-run", NoLease(), knobs) for op in request.operations)
+        outcomes = tuple(runner.run() for runner in runners)
         return JobResult(request.ref, None, job_state(outcomes), outcomes, dry_run=True)
     reason = _out_of_bounds(runtime, request) or _blocked(runtime, request, knobs)  # the plan may be old
     if reason is not None:
         return no_job(JobState.SKIPPED, reason)
-    pool = runtime.scopes[request.ref.catalog].pool
+    now, pool = runtime.clock.now(), runtime.scopes[request.ref.catalog].pool
     options = {"set": dict(policy.command)} if policy.command else None
     job_id = runtime.store.jobs.claim(
-        request.ref, metadata.table_uuid, operations, runtime.trigger, runtime.clock.now(), pool, options
+        request.ref, metadata.table_uuid, request.operations, runtime.trigger, now, pool, options
     )
     if job_id is None:
         return no_job(JobState.SKIPPED, "another job holds the table")
@@ -101,7 +101,7 @@ def execute_within(runtime: Runtime, request: Request, job_id: str, lease: Lease
     knobs = runtime.policy().knobs_for(request.ref, load(runtime, request.ref, request.table_uuid))
     measuring, outcomes = Measuring(runtime, job_id, lease, knobs), list[Outcome]()
     try:
-        for operation in sorted(request.operations, key=ORDERS[knobs[ORDER]].index):
+        for operation in _in_order(request, knobs):
             outcomes.append(_run_operation(request, operation, measuring))
     except Stop as stop:
         if isinstance(stop.why, Cancelled | LeaseLost):
@@ -136,14 +136,18 @@ def _execute_dequeued(runtime: Runtime, job: JobRow, lease: Lease) -> JobResult:
         missing = isinstance(error, TableNotFound | TableReplaced)
         state = JobState.SKIPPED if missing else JobState.FAILED
         return _end_unstarted(runtime, job, state, str(error), error.owner)
-    operations = tuple(sorted(request.operations, key=ORDERS[knobs[ORDER]].index))
-    request = replace(request, operations=operations)
+    request = replace(request, operations=_in_order(request, knobs))
     if (reason := _out_of_bounds(runtime, request)) is not None:  # the planner had another configuration
         defer(runtime, request.ref, request.operations, job.job_id, knobs.fingerprint, reason)
         return _end_unstarted(runtime, job, JobState.CANCELLED, reason)
     if (reason := _blocked(runtime, request, knobs)) is not None:
         return _end_unstarted(runtime, job, JobState.CANCELLED, reason)
     return _run_job(runtime, request, metadata, job.job_id, knobs, lease)
+
+
+def _in_order(request: Request, knobs: Knobs) -> tuple[Operation, ...]:
+    """Return the operations in the order in which the policy has them run."""
+    return tuple(sorted(request.operations, key=ORDERS[knobs[ORDER]].index))
 
 
 def _set_limits(lease: Lease, knobs: Knobs, closing: datetime | None = None) -> None:
@@ -213,8 +217,7 @@ def _run_job(
     _set_limits(lease, knobs, closes(knobs[WINDOWS], runtime.clock.now()) if bounded else None)
     runtime.record_event("job_started", request.ref, {"job_id": job_id, "operations": request.operations})
     outcomes: list[Outcome] = []
-    state: JobState | None = None
-    reason, fault = "", None
+    state, reason, fault = JobState.INTERRUPTED, "", None  # so it stays where the process ends: the reconciler goes on
     measuring = Measuring(runtime, job_id, lease, knobs, base)
     try:
         for operation in request.operations:
@@ -234,13 +237,10 @@ def _run_job(
         state, reason = JobState.FAILED, f"unexpected {type(error).__name__}: {error}"
         raise
     finally:
-        final_state = state or JobState.INTERRUPTED  # the process ends: the reconciler finishes the job
-        result = JobResult(request.ref, job_id, final_state, tuple(outcomes), reason=reason, fault=fault)
+        result = JobResult(request.ref, job_id, state, tuple(outcomes), reason=reason, fault=fault)
         # the settings of a manual request are those of its job alone
         _finish(runtime.with_settings({}) if request.manual else runtime, job_id, result, measuring.latest)
-    runtime.record_event(
-        "job_finished", request.ref, {"job_id": job_id, "state": final_state, "summary": result.summary}
-    )
+    runtime.record_event("job_finished", request.ref, {"job_id": job_id, "state": state, "summary": result.summary})
     return result
 
 
