@@ -59,7 +59,9 @@ class UndoResult:
             return f"job {self.job.job_id} is undone already"
         restored, dropped = ("would restore", "would drop") if self.dry_run else ("restored", "dropped")
         parts = []
-        if back.removals:
+        if back.removals and not (back.snapshots or back.refs):
+            parts.append("all snapshots are in the table already")
+        elif back.removals:
             refs = f" and {count(len(back.refs), 'ref')}" if back.refs else ""
             parts.append(f"{restored} {count(len(back.snapshots), 'snapshot')}{refs}")
         if back.files:

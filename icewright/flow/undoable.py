@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
 from typing import Any
@@ -38,11 +39,13 @@ class Restorable:
     not_restored: tuple[str, ...] = ()  # what is not restored, in sentences
     notes: tuple[str, ...] = ()
     already: bool = False  # an earlier undo has restored everything
+    present: AbstractSet[int] = frozenset()  # ids in the table: an undo that the store forgot has restored them
 
     @property
     def snapshots(self) -> tuple[Snapshot, ...]:
         """Return the snapshots to restore, in the order in which they were removed."""
-        return tuple(snapshot for removal in self.removals for snapshot in removed_snapshots(removal))
+        removed = (snapshot for removal in self.removals for snapshot in removed_snapshots(removal))
+        return tuple(snapshot for snapshot in removed if snapshot.snapshot_id not in self.present)
 
 
 @dataclass(slots=True)
@@ -123,15 +126,16 @@ def restorable(runtime: Runtime, job: JobRow) -> Restorable:
     if missing_files := missing_paths(runtime, _formerly_shared_files(runtime, snapshots, base, files.present)):
         raise _files_deleted(job, missing_files, _unreadable(runtime, snapshots, missing_files))
     changes = [RestoreSnapshots.from_json(removal.document) for removal in missing]
-    current_refs = {ref.name: ref.snapshot_id for ref in base.refs}
-    refs = [(name, ref["snapshot-id"]) for change in changes for name, ref in change.refs.items()]
-    names = tuple(name for name, snapshot_id in refs if current_refs.get(name, snapshot_id) == snapshot_id)
+    current_refs = {ref.name for ref in base.refs}
+    names = tuple(name for change in changes for name in change.refs if name not in current_refs)
     notes_on_refs = [
         obstacle for change in changes if (obstacle := runtime.catalog(job.ref).unrestorable(base, change))
     ]
     if refused := [obstacle for obstacle in notes_on_refs if obstacle.startswith("nothing:")]:
         raise Refused(f"{job.ref}: job {job.job_id} cannot be undone; {refused[0]}")
-    return Restorable(missing, files.waiting, files.bytes, names, tuple(notes_on_refs), notes)
+    return Restorable(
+        missing, files.waiting, files.bytes, names, tuple(notes_on_refs), notes, present=base.by_id.keys()
+    )
 
 
 def table_of(runtime: Runtime, job: JobRow) -> TableMetadata:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -171,6 +172,23 @@ def test_a_second_undo_finds_nothing_to_do(workspace: Workspace) -> None:
     assert document(workspace) == after
     with pytest.raises(UsageError, match="is itself the undo of job"):
         undo(workspace.app.runtime, first.undone_by or "")
+
+
+def test_an_undo_that_the_store_has_forgotten(workspace: Workspace) -> None:
+    """The store is restored from a backup of before it: the same undo finds its snapshots in the table, and says so."""
+    history(workspace)
+    job_id = expired(workspace)
+    with closing(sqlite3.connect(workspace.home / "state.db")) as store, closing(sqlite3.connect(":memory:")) as backup:
+        store.backup(backup)
+        first = undo(workspace.app.runtime, job_id)
+        after = document(workspace)
+        backup.backup(store)
+    for dry_run in (True, False):
+        again = undo(workspace.app.runtime, job_id, dry_run=dry_run)
+        dropped = f"{'would drop' if dry_run else 'dropped'} {count(first.back.files, 'planned deletion')}"
+        assert again.summary == f"undo of job {job_id}: all snapshots are in the table already, {dropped}"
+        assert (again.back.snapshots, again.back.refs, document(workspace)) == ((), (), after)
+    assert undo(workspace.app.runtime, job_id).back.already
 
 
 def test_what_was_undone_is_not_done_again_by_itself(workspace: Workspace) -> None:
