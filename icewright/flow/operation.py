@@ -24,6 +24,7 @@ from icewright.core.errors import (
     RetryableError,
     StorageUnavailable,
     StoreUnavailable,
+    TableNotFound,
     TableReplaced,
 )
 from icewright.core.policy import COMMIT_RETRIES, RETRIES, TIMEOUT, Operation
@@ -185,6 +186,9 @@ class OperationRunner:
         unknown = failed(self.operation, f"{error}; nothing was cleaned up", fault=error.owner)
         try:
             current = load(self.runtime, self.request.ref, self.request.table_uuid)
+        except (TableNotFound, TableReplaced) as gone:
+            reason = f"the table was dropped, renamed or replaced while the commit was under way ({gone})"
+            return deferred(self.operation, f"{reason}: nothing was cleaned up, as its files may be needed; {error}")
         except IcewrightError:
             return unknown
         metrics = landed_metrics(self.last_step, current, self.job_id, self.base_snapshots)

@@ -30,8 +30,9 @@ def landed_metrics(
         case ComputeStatistics():  # the table had none of the snapshot when the step was planned
             files = current.statistics if step.columns else current.partition_statistics
             return {} if any(file.snapshot_id == step.snapshot_id for file in files) else None
-        case ExpireSnapshots() if current.by_id.keys().isdisjoint(step.snapshot_ids):
-            return {"snapshots_expired": len(step.snapshot_ids), "refs_removed": len(step.remove_refs)}
+        case ExpireSnapshots(snapshot_ids=ids, remove_refs=refs) if ids or refs:
+            left = (current.by_id.keys() & set(ids), {ref.name for ref in current.refs} & set(refs))
+            return None if any(left) else {"snapshots_expired": len(ids), "refs_removed": len(refs)}
     return None
 
 

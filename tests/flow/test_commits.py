@@ -8,10 +8,12 @@ import pytest
 
 from icewright.core.errors import CatalogUnavailable, CommitConflict, CommitStateUnknown, IcewrightError
 from icewright.core.runs import JOB_ID, FileAction, JobState, OperationState
-from icewright.core.steps import RewriteDataFiles
+from icewright.core.steps import ExpireSnapshots, RewriteDataFiles
+from icewright.core.table import RefKind, SnapshotRef
 from icewright.flow.reconcile import end_interrupted
+from icewright.flow.unknown_commit import landed_metrics
 from icewright.ports import AddSnapshot, LedgerState, StepRequest
-from icewright.testing import REF, partition, spec
+from icewright.testing import NOW, REF, metadata, partition, spec
 from tests.flow.bench import COMPACT, EXPIRE, YOUNG, Bench, states
 
 COMMITTED, SKIPPED, FAILED, DEFERRED = OperationState
@@ -99,6 +101,35 @@ def test_an_unknown_commit_state_cleans_nothing(bench: Bench, landed: bool) -> N
     assert [u.job_id for u in bench.engine.resumed] == ([result.job_id] if landed else [])
     bench.settle()
     assert bench.engine.resumed[-1].job_id == result.job_id
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_a_table_that_is_dropped_before_a_lost_reply_is_looked_at(bench: Bench, anew: bool) -> None:
+    """The outcome says so, and counts against nobody; files stay, as the table may have another name by now."""
+    ref = bench.table()
+
+    def after(_: StepRequest) -> None:
+        bench.catalog.tables.pop(ref)
+        if anew:
+            bench.table(table_uuid="another")
+        raise CommitStateUnknown("the reply was lost")
+
+    bench.after = after
+    (outcome,) = bench.run(EXPIRE).outcomes
+    assert (outcome.state, outcome.fault) == (DEFERRED, None)
+    assert "dropped, renamed or replaced while the commit was under way" in outcome.reason
+    assert "the reply was lost" in outcome.reason
+
+
+def test_an_expiry_of_refs_alone_landed_when_they_are_gone() -> None:
+    """No snapshot of it is left in the table, as it never meant to expire one."""
+    tag = SnapshotRef("old", RefKind.TAG, 1)
+    step = ExpireSnapshots((), ("old",), NOW, 1, delete_files=True, max_concurrent_deletes=1, by_spark=False)
+    assert landed_metrics(step, metadata((24, 2), refs=[tag]), "job", frozenset({1, 2})) is None
+    assert landed_metrics(step, metadata((24, 2)), "job", frozenset({1, 2})) == {
+        "snapshots_expired": 0,
+        "refs_removed": 1,
+    }
 
 
 @pytest.mark.cases(77, 103)
