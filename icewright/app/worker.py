@@ -16,7 +16,7 @@ from datetime import timedelta
 from functools import partial
 
 from icewright.core.breakers import UNAVAILABLE
-from icewright.core.errors import Cancelled, FaultOwner, IcewrightError, LeaseLost, StoreUnavailable
+from icewright.core.errors import Cancelled, FaultOwner, IcewrightError, LeaseLost, StoreUnavailable, explained
 from icewright.core.policy import TIMEOUT
 from icewright.core.table import TableRef
 from icewright.flow.breakers import awaited_resource, failing_resources, record_wait
@@ -167,7 +167,7 @@ class Worker:
                 end_interrupted_job(self._runtime, run.job, error, error.owner)
         except Exception as error:  # noqa: BLE001 - a bug in one job ends no other
             if not run.lease.work.abandoned:
-                message = f"unexpected {type(error).__name__}: {error}"
+                message = explained(error)
                 self._runtime.emit("job_crashed", {**details, "error": message})
         if run.lease.work.abandoned:
             self._runtime.emit("job_returned", details)

@@ -230,6 +230,11 @@ class PackagesMissing(UsageError):
     """The packages that read tables are not installed, which says nothing of any table."""
 
 
+def explained(error: Exception) -> str:
+    """Return the message of an error; that of a bug begins with its class."""
+    return str(error) if isinstance(error, IcewrightError) else f"unexpected {type(error).__name__}: {error}"
+
+
 @contextmanager
 def requires_extra(extra: str, what: str, kind: type[IcewrightError] = UsageError) -> Iterator[None]:
     """Raise an error that names the extra to install when a package is missing in the block."""

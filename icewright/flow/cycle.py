@@ -7,6 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+from icewright.core.errors import explained
 from icewright.core.plan import Deferred, MaintenancePlan, PlannedJob
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
@@ -114,6 +115,6 @@ def _execute_safely(runtime: Runtime, request: Request) -> JobResult:
     try:
         return execute(runtime, request)
     except Exception as error:  # noqa: BLE001
-        reason = f"unexpected {type(error).__name__}: {error}"
+        reason = explained(error)
         runtime.emit("job_crashed", {"table": str(request.ref), "error": reason})
         return JobResult(request.ref, None, JobState.FAILED, (), request.dry_run, reason)

@@ -21,6 +21,7 @@ from icewright.core.errors import (
     StoreUnavailable,
     TableNotFound,
     TableReplaced,
+    explained,
 )
 from icewright.core.policy import BREAKER, ON_POOL, ORDER, ORDERS, STALL, TIMEOUT, WINDOWS, WINDOWS_END, Operation
 from icewright.core.runs import JobState, OperationState, Outcome, deferred, job_fault, job_state, job_summary
@@ -234,7 +235,7 @@ def _run_job(
         reason, fault = f"stopped: {error}", error.owner
         raise
     except Exception as error:  # a bug is a failure, so that the job does not begin again at once for ever
-        state, reason = JobState.FAILED, f"unexpected {type(error).__name__}: {error}"
+        state, reason = JobState.FAILED, explained(error)
         raise
     finally:
         result = JobResult(request.ref, job_id, state, tuple(outcomes), reason=reason, fault=fault)

@@ -26,6 +26,7 @@ from icewright.core.errors import (
     StoreUnavailable,
     TableNotFound,
     TableReplaced,
+    explained,
 )
 from icewright.core.policy import COMMIT_RETRIES, RETRIES, TIMEOUT, Operation
 from icewright.core.runs import (
@@ -151,7 +152,7 @@ class OperationRunner:
         except LeaseLost as lease_lost:
             raise self._stop_error(lease_lost) from error
         if not isinstance(error, IcewrightError):
-            return failed(self.operation, f"unexpected {type(error).__name__}: {error}", fault=FaultOwner.ICEWRIGHT)
+            return failed(self.operation, explained(error), fault=FaultOwner.ICEWRIGHT)
         if error.owner not in SHARED or self.request.dry_run:
             return failed(self.operation, str(error), fault=error.owner)
         if isinstance(error, StoreUnavailable) and not self._has_committed():

@@ -22,6 +22,7 @@ from icewright.core.errors import (
     LeaseLost,
     Refused,
     UsageError,
+    explained,
 )
 from icewright.core.layering import Policy, PolicyRule
 from icewright.core.policy import MEGABYTE, ORPHAN_MODE, TIMEOUT, VACUUM_ENABLED, WINDOWS, Operation
@@ -60,7 +61,7 @@ class Counts:
     commit_scan_time: float = 0.0
     iceberg_commit_time: float = 0.0
 
-    def failure(self, error: IcewrightError) -> None:
+    def failure(self, error: Exception) -> None:
         """Count a table that could not be vacuumed."""
         self.num_partial_failures += 1
         self.num_access_denied += isinstance(error, AccessDenied)
@@ -163,13 +164,13 @@ def vacuum_due(runtime: Runtime, catalogs: Sequence[str], *, dry_run: bool = Fal
             continue
         try:
             results.append(vacuum(runtime, name, dry_run=dry_run, automatic=True))
-        except IcewrightError as error:
+        except Exception as error:  # noqa: BLE001 - a bug in one catalog ends no other's vacuum
             if isinstance(error, Refused) and error.code == RUNNING:
                 continue
             if isinstance(error, Refused) and not dry_run:
                 runtime.store.catalogs.record_vacuumed(name, now)
-            runtime.emit("vacuum_failed", {"catalog": name, "error": str(error)})
-            results.append(_unread_catalog(name, str(error), dry_run=dry_run))
+            runtime.emit("vacuum_failed", {"catalog": name, "error": explained(error)})
+            results.append(_unread_catalog(name, explained(error), dry_run=dry_run))
     return results
 
 
@@ -349,7 +350,7 @@ def _run_operation(
     return outcome
 
 
-def _after_failure(runtime: Runtime, work: VacuumOf, lease: Lease, error: IcewrightError) -> None:
+def _after_failure(runtime: Runtime, work: VacuumOf, lease: Lease, error: Exception) -> None:
     """Pause a table whose rows were not kept. Raises `LeaseLost` when another process owns the table by now."""
     if not isinstance(error, InvariantViolated):
         lease.require_held()
@@ -361,7 +362,7 @@ def _attempt(
     run: Callable[[], Outcome],
     operation: Operation,
     counts: Counts,
-    on_failure: Callable[[IcewrightError], None] = lambda _: None,
+    on_failure: Callable[[Exception], None] = lambda _: None,
 ) -> Outcome:
     """Run the operation and return its outcome; only a lost lease or a cancellation is raised."""
     try:
@@ -370,10 +371,10 @@ def _attempt(
         raise
     except Refused as error:
         return Outcome(operation, OperationState.SKIPPED, f"refused: {error}", f"refused: {error}")
-    except IcewrightError as error:
+    except Exception as error:  # noqa: BLE001 - a bug in one table ends no other table's vacuum
         counts.failure(error)
         on_failure(error)
-        return failed(operation, str(error))
+        return failed(operation, explained(error))
 
 
 def _result(catalog: str, counts: Counts, jobs: Sequence[JobResult], *, dry_run: bool) -> VacuumResult:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from icewright.core.errors import CatalogUnavailable, IcewrightError, LeaseLost, Refused
+from icewright.core.errors import CatalogUnavailable, LeaseLost, Refused
 from icewright.core.runs import JobState, Outcome
 from icewright.core.vacuum import Content, CutoffPolicy
 from icewright.flow.detect import detect
@@ -23,7 +23,7 @@ DAY = timedelta(days=1)
 class Branches:
     """A catalog with branches and no tables, or one whose survey fails."""
 
-    fault: IcewrightError | None = None
+    fault: Exception | None = None
     tables: tuple[LiveTable, ...] = ()
     surveys: list[datetime] = field(default_factory=list)
 
@@ -102,12 +102,27 @@ def test_a_dry_run_leaves_out_what_the_run_does(bench: Bench) -> None:
     assert (job.state, job.summary) == (JobState.SKIPPED, "everything is paused by me: a migration")
 
 
+def test_a_bug_in_one_table_ends_no_other_table_s_vacuum(bench: Bench) -> None:
+    """Its job fails, and says what happened."""
+    refs = [bench.table(name) for name in ("orders", "returns")]
+    contents = [Content(ref.name, (*ref.namespace, ref.name), "m.json", None) for ref in refs]
+    tables = tuple(LiveTable(ref, ref.name, (), frozenset({at})) for ref, at in zip(refs, contents, strict=True))
+    runtime = bench.runtime(vacuums={"lake": Branches(tables=tables)})
+    detect(runtime, ["lake"])
+    jobs = vacuum(runtime, "lake").jobs
+    assert [job.state for job in jobs] == [JobState.FAILED, JobState.FAILED]
+    assert all(job.summary.endswith("unexpected NotImplementedError: ") for job in jobs), jobs
+
+
 @pytest.mark.parametrize(
-    ("fault", "again"), [(Refused("the cut-off is NONE"), False), (CatalogUnavailable("it does not answer"), True)]
+    ("fault", "again"),
+    [
+        (Refused("the cut-off is NONE"), False),
+        (CatalogUnavailable("it does not answer"), True),
+        (KeyError("a bug"), True),
+    ],
 )
-def test_a_refused_vacuum_waits_and_a_failed_one_is_tried_again(
-    bench: Bench, fault: IcewrightError, again: bool
-) -> None:
+def test_a_refused_vacuum_waits_and_a_failed_one_is_tried_again(bench: Bench, fault: Exception, again: bool) -> None:
     """A policy stays what it is; a server comes back. Neither ends the round of other catalogs."""
     branches = Branches(fault)
     assert vacuumed(bench, branches)

@@ -13,6 +13,7 @@ _REMEDIES = {
     "SQLITE_READONLY": _FILE_RIGHTS,
     "SQLITE_CANTOPEN": _FILE_RIGHTS,
     "SQLITE_FULL": "make room on its disk",
+    "53100": "make room on its disk",
     "25006": "name the primary in `state`, as a standby takes no writes",
 }
 
