@@ -67,10 +67,16 @@ def test_a_write_below_a_file(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read(tmp_path: Path) -> None:
-    """A file that is missing, cannot have its name or leads to itself is unreadable metadata."""
+    """A file that is missing, with the command that may bring it back, cannot have its name or leads to itself."""
     (tmp_path / "file").write_text("x")
-    for name in ("gone.avro", "file/below", "x" * 300, "a\0b", "a\0/b"):
-        with pytest.raises(MetadataUnreadable, match="roll the table back"):
+    repair, register, other = (
+        "icewright repair TABLE --dry-run",
+        "icewright register .* --replace-lost",
+        "roll the table",
+    )
+    remedies = {"gone.avro": repair, "file/below": repair, "x" * 300: repair, "1.gz.metadata.json": register}
+    for name, remedy in (remedies | {"a\0b": other, "a\0/b": other}).items():
+        with pytest.raises(MetadataUnreadable, match=remedy):
             STORAGE.read(f"file://{tmp_path}/{name}")
         assert STORAGE.size(f"{tmp_path}/{name}") is None
         assert STORAGE.canonical(f"{tmp_path}/{name}") == f"{tmp_path}/{name}/"

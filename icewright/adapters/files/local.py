@@ -16,7 +16,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from icewright.adapters.files.storage import LISTED, REPLACED, displayed, listed, parts, time_by_probe
+from icewright.adapters.files.storage import LISTED, REPLACED, displayed, listed, missing, parts, time_by_probe
 from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import (
     AccessDenied,
@@ -193,7 +193,7 @@ def _regular(path: str) -> Iterator[tuple[BinaryIO, int]]:
         raise AccessDenied(f"{path} may not be read: give this process the right to") from error
     except OSError as error:
         if error.errno in _ABSENT:
-            raise FileMissing(f"{path} is missing: restore it, or roll the table back to before it") from error
+            raise missing(path) from error
         if error.errno in _NO_FILE:
             raise MetadataUnreadable(f"{path} is no file: {error.strerror}; restore it, or drop the table") from error
         raise StorageUnavailable(f"{path} could not be read: {error.strerror}") from error

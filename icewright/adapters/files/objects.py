@@ -18,7 +18,15 @@ from obstore.store import ObjectStore, S3Store
 
 from icewright.adapters.files.object_listing import PAGE, ObjectListing, UnorderedKeys, interleaved
 from icewright.adapters.files.object_stores import is_amazon, store_of
-from icewright.adapters.files.storage import REPLACED, UNNAMEABLE, CredentialSource, displayed, parts, time_by_probe
+from icewright.adapters.files.storage import (
+    REPLACED,
+    UNNAMEABLE,
+    CredentialSource,
+    displayed,
+    missing,
+    parts,
+    time_by_probe,
+)
 from icewright.adapters.read_limits import read_limits
 from icewright.core.errors import (
     AccessDenied,
@@ -285,9 +293,9 @@ def _translate_errors(path: str, done: str) -> Iterator[None]:
     except FileNotFoundError as error:
         if done == "written":
             raise StorageUnavailable(f"{path} could not be written: there is no such bucket") from error
-        gone = _NO_BUCKET.search(str(error))
-        remedy = "there is no such bucket" if gone else "restore it, or roll the table back to before it"
-        raise FileMissing(f"{path} is missing: {remedy}") from error
+        if _NO_BUCKET.search(str(error)):
+            raise FileMissing(f"{path} is missing: there is no such bucket") from error
+        raise missing(path) from error
     except _ERRORS as error:
         raise _error(path, done, error) from error
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from icewright.adapters.files.buckets import Buckets
-from icewright.core.errors import MetadataUnreadable, Refused, StorageUnavailable, UnsupportedTable
+from icewright.core.errors import FileMissing, MetadataUnreadable, Refused, StorageUnavailable, UnsupportedTable
 from icewright.core.paths import local_path, split
 from icewright.ports import DeleteReport, FileStat, SizeLimit, Storage, VendedCredentials, ignore
 from icewright.ports.work import current_catalog, progress
@@ -28,6 +28,14 @@ def displayed(path: str) -> str:
     """Return the path as printable text on one line: what does not print, or is not UTF-8, is escaped."""
     text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def missing(path: str) -> FileMissing:
+    """Return the error for a file that does not exist, with the command that brings back what it can."""
+    remedy = "`icewright repair TABLE --dry-run` says whether it can be rebuilt"
+    if ".metadata.json" in path.rpartition("/")[2]:
+        remedy = "`icewright register FOLDER --as TABLE --replace-lost` goes on with the newest one that is left"
+    return FileMissing(f"{path} is missing: restore it; {remedy}")
 
 
 def time_by_probe(storage: Storage, location: str) -> datetime:
