@@ -287,6 +287,15 @@ def test_pages_of_a_catalog_that_does_not_answer(served: Served) -> None:
     assert "db.internal" not in page.text
 
 
+def test_the_page_of_an_unreadable_table_claims_nothing(served: Served) -> None:
+    """Its operations and parts say that it cannot be read, not that nobody has tried, nor that it has no files."""
+    (row,) = served.bench.store.tables.list()
+    served.bench.store.tables.record_unreadable(row.ref, "its manifest list is gone", NOW)
+    page = served.client().get(PAGE, headers=BROWSER).text
+    assert "the table cannot be read" in page
+    assert not [text for text in ("ot evaluated yet", "No data files", "No partitions") if text in page]
+
+
 def test_the_last_run_of_an_operation_that_is_off(served: Served) -> None:
     """It is shown as it ended; an operation that is off and never ran is called disabled."""
     served.evaluate()

@@ -85,7 +85,7 @@ def removed(trend: models.Trend, now: datetime, period: str) -> Chart | None:
     sums: dict[tuple[datetime, str], float] = {}
     for point in trend.points:
         for kind, number in (
-            ("data files fewer", point.saved.data_files),
+            ("fewer data files", point.saved.data_files),
             ("snapshots expired", point.saved.snapshots),
             ("files deleted", point.saved.deleted_files),
         ):

@@ -224,6 +224,7 @@ def operations(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> li
     """Return all operations in order of execution."""
     verdicts = {verdict.operation: verdict for verdict in detail.verdicts}
     waiting_by_operation = {item.operation: item for item in waiting}
+    unknown = "not evaluated yet" if detail.error is None else "the table cannot be read"
     views = []
     for operation in Operation:
         verdict = verdicts.get(operation)
@@ -232,7 +233,7 @@ def operations(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> li
             OperationView(
                 operation=operation,
                 verdict=verdict.verdict if verdict is not None else "",
-                reason=verdict.reason if verdict is not None else "not evaluated yet",
+                reason=verdict.reason if verdict is not None else unknown,
                 notes=document.get("notes", []),
                 benefit_mb=document.get("benefit_mb"),
                 cost=document.get("cost_gb_hours"),
