@@ -16,6 +16,7 @@ from icewright.core import words
 
 LONGEST_WORD = 30  # of wrapped text: longer ones, such as paths, are folded
 MOST_LINES = 4  # of a text in its column: a longer one goes below its row
+FEW = 4  # texts of a column are few where they are at most one of so many
 COLUMN_GAP = 2  # blanks between two columns
 _BLANK = ("", "-")
 
@@ -61,9 +62,9 @@ def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -
 
     Columns of a rank are left out where all their cells are blank, then from the highest rank on until the others
     fit. Where even columns of rank 0 are too wide together, those that wrap go below the row, as does a column most
-    texts of which are too long for it. What is left over is shared by the columns that wrap, by how much their text
-    lacks. Where columns that neither wrap nor go are too wide, the widest has room for texts of up to half the terminal
-    alone.
+    texts of which are too long for it, or are blank while others are left out. What is left over is shared by the
+    columns that wrap, by how much their text lacks. Where columns that neither wrap nor go are too wide, or a few long
+    texts in one of them take the room of others, it has room for texts of up to half the terminal alone.
     """
     texts = [[line[number] for line in cells] for number in range(len(columns))]
     natural = [_longest([column.name, *texts[number]], "\n") for number, column in enumerate(columns)]
@@ -71,12 +72,13 @@ def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -
         min(_longest([column.name, *texts[number]], r"\s"), LONGEST_WORD) if column.wrap else natural[number]
         for number, column in enumerate(columns)
     ]
+    remaining = [n for n, column in enumerate(columns) if not column.rank or not set(texts[n]).issubset(_BLANK)]
     rigid = [number for number, column in enumerate(columns) if not column.rank and not column.wrap]
-    if rigid and _free(rigid, least, width) < 0:
+    if rigid and _free(remaining, least, width) < 0:
         widest = max(rigid, key=least.__getitem__)
         short = [cells_wide for cells_wide in map(cell_len, texts[widest]) if cells_wide <= width // 2]
-        natural[widest] = least[widest] = max([cell_len(columns[widest].name), *short])
-    remaining = [n for n, column in enumerate(columns) if not column.rank or not set(texts[n]).issubset(_BLANK)]
+        if _free(rigid, least, width) < 0 or FEW * (len(cells) - len(short)) <= len(cells):
+            natural[widest] = least[widest] = max([cell_len(columns[widest].name), *short])
     below: list[int] = []
     while True:
         visible = _visible(columns, remaining, least, width)
@@ -84,7 +86,13 @@ def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -
         shortfalls = {number: natural[number] - least[number] for number in visible}
         share = min(1.0, max(free, 0) / (sum(shortfalls.values()) or 1))
         widths = {number: least[number] + int(shortfalls[number] * share) for number in visible}
-        lower = [n for n in visible if columns[n].wrap and (free < 0 or _are_mostly_tall(texts[n], widths[n]))]
+        cut = len(visible) < len(remaining)
+        lower = [
+            n
+            for n in visible
+            if columns[n].wrap
+            and (free < 0 or _are_mostly_tall(texts[n], widths[n]) or (cut and _are_mostly_blank(texts[n])))
+        ]
         if not lower or len(lower) == len(visible):  # nothing would stay above the text
             return widths, below
         below += lower
@@ -111,6 +119,10 @@ def _visible(columns: Sequence[Column], remaining: Sequence[int], least: Sequenc
 
 def _are_mostly_tall(texts: Sequence[str], width: int) -> bool:
     return 2 * sum(_is_tall(text, width) for text in texts) > len(texts)
+
+
+def _are_mostly_blank(texts: Sequence[str]) -> bool:
+    return 2 * sum(text in _BLANK for text in texts) > len(texts)
 
 
 def _is_tall(text: str, width: int) -> bool:

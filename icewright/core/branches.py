@@ -10,10 +10,11 @@ from icewright.core import rewriting
 from icewright.core.ancestry import ancestors, newer_than
 from icewright.core.effective import Knobs
 from icewright.core.layering import matches_any
-from icewright.core.policy import MEGABYTE, PUBLISH_HOURS
+from icewright.core.policy import PUBLISH_HOURS
 from icewright.core.runs import JOB_ID, LastRun
 from icewright.core.steps import Blocked, CheckFiles, Due, NotDue, RewriteDataFiles, Step, Verdict, moves_main
 from icewright.core.table import MAIN, RefKind, Snapshot, SnapshotRef, TableFacts, TableMetadata
+from icewright.core.words import byte_size
 from icewright.core.writer_state import newest_states, staged_ids, summary_number
 
 _SHOWN = 3
@@ -147,5 +148,5 @@ def _bad_files(ref: SnapshotRef, head: Snapshot, facts: TableFacts, knobs: Knobs
     small = files >= knobs[rewriting.MIN_INPUT_FILES] and size < files * facts.thresholds.of(size).min_bytes
     if not small and not deletes:
         return None
-    average = f"{size / files / MEGABYTE:.3g} MB on average" if files else "no size"
+    average = f"{byte_size(size / files)} on average" if files else "no size"
     return f"branch {ref.name} has {files} data files of {average} and {deletes} delete files"

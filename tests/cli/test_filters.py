@@ -49,10 +49,13 @@ def test_lists_are_filtered(workspace: Workspace) -> None:
     workspace.make(HISTORY, partial(sessions, rows_per_file=5))
     explained, every = workspace("explain").out, workspace("explain", "--all").out
     assert ("expire_snapshots" in explained, "recovery_points" in explained) == (True, False)
-    assert ("recovery_points" in every, "Nothing is due on 0 of 2 tables" in explained) == (True, True)
+    assert ("recovery_points" in every, "Nothing is due" in explained) == (True, False)
     due = workspace("explain", METRICS, "--json").json
     since, first_from = (datetime.fromisoformat(due[name]) for name in ("due_since", "goes_first_from"))
-    assert (first_from - since, f"before all others from {first_from:%Y-%m-%d %H:%M:%S}" in explained) == (DAY, True)
+    assert (
+        first_from - since,
+        f"before all others from {first_from:%Y-%m-%d %H:%M:%S}" in workspace("explain", METRICS).out,
+    ) == (DAY, True)
     assert names(workspace) == [METRICS, SESSIONS]
     assert names(workspace, "--namespace", "web") == [SESSIONS]
     assert names(workspace, "--state", "due") == [METRICS, SESSIONS]

@@ -59,6 +59,9 @@ def test_columns_of_the_highest_rank_go_first() -> None:
     assert fit(columns, cells, 35) == ({0: 10, 1: 11, 2: 10}, [])
     assert fit(columns, cells, 20) == ({0: 10, 1: 8}, [])
     assert fit(columns, cells, 15) == ({0: 10}, [1])  # below each row
+    few = [["x" * 40, "", "y" * 10, "z" * 10], *[["x" * 10, text, "y" * 10, "z" * 10] for text in ("", "words", "")]]
+    assert fit(columns, few, 50) == ({0: 10, 1: 5, 2: 10, 3: 10}, [])  # one long id costs the others no column
+    assert fit(columns, few, 37) == ({0: 10, 2: 10, 3: 10}, [1])  # nor does a note that few have
     assert fit(columns, [["x", "note", "", "-"]], 60) == (
         {0: 2, 1: 4},
         [],
@@ -146,7 +149,7 @@ def test_files_stay_on_one_line_each(capsys: pytest.CaptureFixture[str], monkeyp
 def test_of_many_tables_those_with_something_to_say_are_listed(
     given: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table of which nothing is due is only counted, unless it is paused, unreadable or ignores a property."""
+    """They share one list. A table of which nothing is due is counted, unless it is paused, unreadable or the like."""
     document: dict[str, Any] = {
         "table": "lake.a.b",
         "paused": None,
@@ -158,12 +161,20 @@ def test_of_many_tables_those_with_something_to_say_are_listed(
     quiet, blocked = (
         {**document, "table": f"lake.a.{n}", "verdicts": [v]} for n, v in zip("qz", verdicts, strict=True)
     )
-    documents = [quiet, blocked]
+    ignored = [{"property": "x", "value": "1", "reason": "no number"}]
+    noted: dict[str, Any] = {**document, "table": "lake.a.n", "paused": "by hand", "ignored_properties": ignored}
+    documents = [quiet, blocked, noted]
     monkeypatch.setattr(reading, "backend", lambda: SimpleNamespace(explain=lambda *_: (documents, [])))
     reading.explain(table=None, namespace=None, everything=False, as_json=False)
     printed = capsys.readouterr().out
-    assert ("lake.a.q" in printed, "lake.a.z" in printed) == (False, True)
-    assert "Nothing is due on 1 of 2 tables" in printed
+    assert [line.split() for line in printed.splitlines()] == [
+        ["Verdicts"],
+        ["table", "operation", "verdict", "reason"],
+        ["lake.a.z", "compact", "blocked", "so"],
+        ["lake.a.n", "paused", "by", "hand"],
+        ["ignored", "x", "=", "'1':", "no", "number"],
+        ["Nothing", "is", "due", "on", "1", "of", "3", "tables;", "--all", "lists", "every", "verdict"],
+    ]
     assert reading._stands_out({**document, **given})
 
 

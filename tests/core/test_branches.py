@@ -83,7 +83,7 @@ def test_a_branch_that_is_due(main: PartitionFacts) -> None:
     steps = [step for step in found.work.steps if isinstance(step, RewriteDataFiles)]
     assert [step.branch for step in steps] == [*([None] if main is SMALL else []), "audit"]
     assert steps[-1].options["remove-dangling-deletes"] == "false"
-    assert "branch audit: 10 files of 1 MB" in found.why
+    assert "branch audit: 10 files of 1.0 MB" in found.why
     alone = _verdict(_facts(SMALL))
     assert isinstance(alone, Due)
     assert found.benefit == alone.benefit * len(steps)
@@ -111,7 +111,9 @@ def test_bad_branches_that_nobody_compacts(main: PartitionFacts) -> None:
     assert isinstance(found, Due | NotDue)
     notes = found.work.notes if isinstance(found, Due) else found.notes
     (note,) = [note for note in notes if "branch" in note]
-    assert note.startswith("branch audit has 90 data files of 1 MB on average and 3 delete files: set compact.branches")
+    assert note.startswith(
+        "branch audit has 90 data files of 1.0 MB on average and 3 delete files: set compact.branches"
+    )
     good = replace(_facts(main), metadata=_table({"total-data-files": "1", "total-files-size": "9"}))
     fine = _verdict(good)
     assert isinstance(fine, Due | NotDue)

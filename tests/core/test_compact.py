@@ -51,7 +51,7 @@ def test_many_small_files_are_due() -> None:
     )
     assert verdict.benefit == pytest.approx(36)
     assert verdict.cost > 0
-    assert verdict.why == "10 files of 1 MB on average in 1 partition, target 512 MB"
+    assert verdict.why == "10 files of 1.0 MB on average in 1 partition, target 512.0 MB"
 
 
 @pytest.mark.parametrize(("codec", "kernel"), [("lz4", Kernel.SPARK), ("LZ4_RAW", Kernel.ARROW)])

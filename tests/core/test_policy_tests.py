@@ -55,7 +55,7 @@ def changed(**ticks: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("tick", "said"),
     [
-        ({"expect": {"compact": "not_due"}}, "tick 1 (0 h): compact: expected not_due, found due: 10 files of 1 MB"),
+        ({"expect": {"compact": "not_due"}}, "tick 1 (0 h): compact: expected not_due, found due: 10 files of 1.0 MB"),
         (
             {"expect": {"compact": {"verdict": "due", "reason": "deletes"}}},
             "expected a reason with 'deletes', found: 10",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from icewright.app import output
-from icewright.app.cli import views
+from icewright.app.cli import verdict_views, views
 from icewright.app.cli.backend import JobFilter, TableFilter, backend
 from icewright.app.cli.base import (
     CatalogOption,
@@ -146,10 +146,12 @@ def explain(
     if as_json:
         output.print_json(documents[0] if names_a_table and documents else documents)
     else:
-        for document in listed:
-            views.show_explained(document, everything=whole)
-        if documents and not whole:
-            hidden = len(documents) - len(listed)
+        if names_a_table:
+            for document in listed:
+                verdict_views.show_explained(document)
+        elif listed:
+            verdict_views.show_fleet(listed, everything=everything)
+        if hidden := len(documents) - len(listed):
             output.echo(f"Nothing is due on {hidden} of {count(len(documents), 'table')}; --all lists every verdict")
     leave_unless_read(documents, errors)
 

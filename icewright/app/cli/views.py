@@ -7,6 +7,7 @@ from posixpath import commonprefix
 from typing import Any
 
 from icewright.app import output
+from icewright.app.cli.verdict_views import show_ignored, show_verdicts
 from icewright.app.output import Column, cost, echo, escape, moment, rows, size, spent, styled
 from icewright.core.words import count
 
@@ -60,26 +61,6 @@ def show_tables(tables: Documents) -> None:
         for t in tables
     ]
     rows("Tables", _TABLES if any(line[-1] for line in lines) else _TABLES[:-1], lines)
-
-
-def show_explained(document: Mapping[str, Any], *, everything: bool) -> None:
-    """Print the verdicts of a table, of those that are not due only on demand; or why it cannot be read."""
-    paused = f"  [yellow]paused: {escape(document['paused'])}[/]" if document["paused"] else ""
-    echo(f"[bold]{escape(document['table'])}[/]{paused}")
-    if document["error"]:
-        echo(f"[red]{escape(document['error'])}[/]")
-        return
-    show_verdicts([v for v in document["verdicts"] if everything or v["verdict"] != "not_due"])
-    if document.get("goes_first_from") is not None:
-        due, first = moment(document["due_since"]), moment(document["goes_first_from"])
-        echo(f"due since {due}; goes before all others from {first} (limits.max_wait_hours)")
-    show_ignored(document.get("ignored_properties", []))
-
-
-def show_verdicts(verdicts: Documents) -> None:
-    """Print the verdict of each operation with its reason and notes."""
-    lines = [(v["operation"], v["verdict"], cost(v), "; ".join([v["reason"], *v.get("notes", [])])) for v in verdicts]
-    rows("Verdicts", (Column("operation"), Column("verdict"), Column("GB-hours", right=True), "reason"), lines)
 
 
 def show_integrity(documents: Documents) -> None:
@@ -241,13 +222,6 @@ def _maintained(maintenance: Mapping[str, Any]) -> str:
     """Return the state of the last run as its job has it; of an operation that is off or has not run, that."""
     state, status = maintenance["state"], str(maintenance["status"])
     return str(state) if state is not None and status != "Disabled" else status.replace("_", " ").lower()
-
-
-def show_ignored(properties: Documents) -> None:
-    """Print the ignored properties of a table, and the policy that would allow each."""
-    if properties:
-        lines = [(f"{entry['property']} = {entry['value']!r}", entry["reason"]) for entry in properties]
-        rows("Ignored table properties", ("property", "why"), lines)
 
 
 def show_knobs(document: Mapping[str, Any], *, everything: bool) -> None:

@@ -17,7 +17,7 @@ from icewright.core.predicates import partitions_predicate
 from icewright.core.runs import LastRun
 from icewright.core.steps import Blocked, Due, Kernel, NotDue, RewriteDataFiles, Verdict, Work
 from icewright.core.table import PartitionFacts, TableFacts
-from icewright.core.words import count, some
+from icewright.core.words import byte_size, count, some
 
 NOTHING = "no files eligible for compaction"
 PARTITIONS_A_CALL = 500  # longer predicates make Spark's planning slow
@@ -164,11 +164,11 @@ def _reasons(facts: TableFacts, choice: Choice) -> list[str]:
     reasons = []
     if by_size := choice.with_cause(Cause.SIZE):
         files = sum(rewrite.files for rewrite in by_size)
-        size = sum(rewrite.bytes for rewrite in by_size) / files / MEGABYTE
+        size = sum(rewrite.bytes for rewrite in by_size) / files
         targets = sorted({facts.thresholds.of(r.partition.data_bytes).target_bytes for r in by_size})
-        target = " to ".join(f"{t / MEGABYTE:g}" for t in dict.fromkeys((targets[0], targets[-1])))
-        merged = f"{files} files of {size:.3g} MB on average in {count(len(by_size), 'partition')}"
-        reasons.append(f"{merged}, target {target} MB{choice.reads}")
+        target = " to ".join(byte_size(target) for target in dict.fromkeys((targets[0], targets[-1])))
+        merged = f"{files} files of {byte_size(size)} on average in {count(len(by_size), 'partition')}"
+        reasons.append(f"{merged}, target {target}{choice.reads}")
         if hot := sum(rewrite.hot for rewrite in by_size):
             reasons.append(
                 f"{count(hot, 'hot partition')} among them: their writers only append, and do not conflict with it"
