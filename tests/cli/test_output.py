@@ -50,6 +50,14 @@ def test_a_history_fits_the_terminal(width: int, capsys: pytest.CaptureFixture[s
     assert ("2026-11-24" in words) is (width > 100)  # ids say it too
 
 
+def test_a_job_says_when_it_ran(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its start, its end and its cost stand below its name."""
+    job = {**JOBS[1], "actor": "ann", "finished": "2026-11-24T21:31:00+00:00"}
+    views.show_job_detail(job | dict.fromkeys(("runs", "removed", "waiting", "files"), ()), files=False)
+    line = capsys.readouterr().out.splitlines()[1]
+    assert line == "started 2026-11-24 21:30:05; finished 2026-11-24 21:31:00; 0.012 GB-hours"
+
+
 def test_columns_of_the_highest_rank_go_first() -> None:
     """Text that wraps gives way to the width of its longest word before a column is left out."""
     columns = (Column("id"), Column("note", wrap=True), Column("size", rank=1), Column("time", rank=2))

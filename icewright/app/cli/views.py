@@ -160,8 +160,9 @@ def show_job_detail(document: Mapping[str, Any], *, files: bool) -> None:
     job_id, table, state = document["job_id"], document["table"], document["state"]
     by = f"  {document['trigger']} by {escape(document['actor'])}"
     echo(f"[bold]{job_id}[/]  {escape(table)}  {styled(state)}{by}")
-    if took := spent(document):
-        echo(f"cost: {took} GB-hours")
+    facts = [f"{name} {moment(document[name])}" for name in ("started", "finished") if document[name]]
+    facts += [f"{took} GB-hours"] if (took := spent(document)) else []
+    echo("; ".join(facts) or "not started")
     for run in document["runs"]:
         _show_run(run)
     show_removed(document["removed"], everything=files)
@@ -183,7 +184,8 @@ def _show_run(run: Mapping[str, Any]) -> None:
     if run["partitions"]:
         names = ("partition", "files_in", "bytes_in", "files_out", "bytes_out")
         lines = [[size(p[name]) if name.startswith("bytes") else p[name] for name in names] for p in run["partitions"]]
-        rows("Partitions", [Column(name, wrap=name == "partition") for name in names], lines)
+        columns = [Column(name, wrap=name == "partition", right=name != "partition") for name in names]
+        rows("Partitions", columns, lines)
     before, after = run.get("before") or {}, run.get("after") or {}
     changes = [
         (name, *(_fact(name, facts.get(name)) for facts in (before, after)))
