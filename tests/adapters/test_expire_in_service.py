@@ -186,7 +186,7 @@ def test_the_files_of_the_snapshots_that_go_are_deleted_and_all_is_written_down(
     assert [file.path for file in listed.files] == sorted(GONE)
     assert before - expiring.files.contents.keys() == GONE
     assert sorted(expiring.files.looked_at) == sorted([*CONTENT] * 2)  # once for each plan, which the proof knows
-    assert (done.metrics["duration_ms"], done.retained) == (3_000, stays)
+    assert done.retained == stays
     assert set(expiring.lake.tables[expiring.own.ref].by_id) == {2, 3}
     assert {"snapshots_expired": 1, "refs_removed": 1, "files_deleted": 4}.items() <= done.metrics.items()
     for outcome in (listed, done):

@@ -148,7 +148,6 @@ def test_orphans_are_removed_and_all_is_written_down() -> None:
         "bytes_deleted": 4,
         "files_scanned": len(before),
         "every_hours": 24,
-        "duration_ms": 2000,
     }
     assert sorted(scanning.files.looked_at) == sorted([*CONTENT] * 4)  # twice in each scan, as a file lies elsewhere
     assert scanning.files.opened.count(FOLDER) == 1  # by the proof

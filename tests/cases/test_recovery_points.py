@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from icewright.adapters.engines.service.recovery_points import RecoveryPointsInService
+from icewright.adapters.engines.service.recovery_points import tag_recovery_points
 from icewright.core.cadence import Cadence
 from icewright.core.errors import LeaseLost
 from icewright.core.policy import Operation
@@ -160,8 +160,8 @@ def test_a_job_that_lost_its_table_tags_nothing(workspace: Workspace) -> None:
 
     request = StepRequest("j1", POINTS, step, base, dry_run=False, check=lost)
     with pytest.raises(LeaseLost):
-        RecoveryPointsInService(workspace.clock).run(catalog, request, step)
-    done = RecoveryPointsInService(workspace.clock).run(catalog, replace(request, dry_run=True), step)
+        tag_recovery_points(catalog, request, step)
+    done = tag_recovery_points(catalog, replace(request, dry_run=True), step)
     assert done.state is COMMITTED
     assert workspace.metadata() == base
 

@@ -18,7 +18,7 @@ from icewright.core.runs import Outcome, committed
 from icewright.core.steps import CheckFiles
 from icewright.core.table import TableMetadata, TableRef
 from icewright.core.words import count, in_shell
-from icewright.ports import Catalog, Clock, StepRequest, TableFiles
+from icewright.ports import Catalog, StepRequest, TableFiles
 from icewright.ports.work import WorkerThreads, progress
 
 _CONCURRENCY = 4
@@ -33,12 +33,11 @@ class Checking:
     """Checks the files of tables, as a step or without a job."""
 
     files: TableFiles
-    clock: Clock
     spark: SparkEngine
 
     def run(self, catalog: Catalog, request: StepRequest, step: CheckFiles) -> Outcome:
         """Check the table, or say what would be read. A fault is a finding, and no failure of the step."""
-        started, base = self.clock.now(), request.base
+        base = request.base
         rows = _Rows(self, base, f"icewright-{request.job_id}", request.check, by_spark=step.by_spark)
         check = IntegrityCheck(self.files, base, step.level, since=step.since, read_rows=rows.read)
         report = check.planned() if request.dry_run else check.run(catalog.load)
@@ -48,7 +47,6 @@ class Checking:
             "files_read": report.read,
             "bytes_read": report.bytes_read,
             "files_unread": len(report.unread),
-            "duration_ms": round((self.clock.now() - started).total_seconds() * 1000),
         }
         read = f"{count(report.files, 'file')} of {count(report.snapshots, 'snapshot')} at level {step.level}"
         if step.since is not None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import assert_never
 
 from icewright.adapters.engines.arrow.convert_deletes import ConvertInService
@@ -22,7 +23,7 @@ from icewright.adapters.engines.service.layout_sample import LayoutSample
 from icewright.adapters.engines.service.layout_trials import LayoutTrials
 from icewright.adapters.engines.service.proof import TableProof
 from icewright.adapters.engines.service.reachable import of_snapshots
-from icewright.adapters.engines.service.recovery_points import RecoveryPointsInService, point_costs
+from icewright.adapters.engines.service.recovery_points import point_costs, tag_recovery_points
 from icewright.adapters.engines.service.remove_orphans import RemoveOrphansInService
 from icewright.adapters.engines.service.repair import TableRepair
 from icewright.adapters.engines.service.rewrite_manifests import RewriteManifestsInService
@@ -59,6 +60,7 @@ from icewright.core.words import count
 from icewright.ports import (
     Adoptable,
     Catalog,
+    Clock,
     CopyRequest,
     MeasureRequest,
     Probe,
@@ -92,7 +94,9 @@ class Engines:
     def run(self, request: StepRequest) -> Outcome:
         """Run the step, or with `dry_run` return what it would do."""
         with catalog_context(request.base.ref.catalog):
-            return self._run(request)
+            timed = partial(_with_service_cost, started=self.deletion.clock.now(), clock=self.deletion.clock)
+            on_partial_result = lambda outcome: request.on_partial_result(timed(outcome))  # noqa: E731
+            return timed(self._run(replace(request, on_partial_result=on_partial_result)))
 
     def _run(self, request: StepRequest) -> Outcome:
         self._require_allowed(request.base)
@@ -113,19 +117,19 @@ class Engines:
                 self._require_unprotected(catalog, step, base, automatic=request.automatic)
                 return self.spark.run(catalog, request, step)
             case ConvertEqualityDeletes() as step:
-                return _with_service_cost(self.conversion.run(catalog, request, step))
+                return self.conversion.run(catalog, request, step)
             case RewriteManifests() as step:
-                return _with_service_cost(self.manifests.run(catalog, request, step))
+                return self.manifests.run(catalog, request, step)
             case ComputeStatistics() as step:
-                return _with_service_cost(self.statistics.run(catalog, request, step))
+                return self.statistics.run(catalog, request, step)
             case TagRecoveryPoints() as step:
-                return _with_service_cost(RecoveryPointsInService(self.deletion.clock).run(catalog, request, step))
+                return tag_recovery_points(catalog, request, step)
             case ExpireSnapshots() as step:
-                return _with_service_cost(self.expire.run(catalog, request, step))
+                return self.expire.run(catalog, request, step)
             case RemoveOrphans() as step:
-                return _with_service_cost(self.orphans.run(catalog, request, step))
+                return self.orphans.run(catalog, request, step)
             case CheckFiles() as step:
-                return _with_service_cost(self._checking.run(catalog, request, step))
+                return self._checking.run(catalog, request, step)
         assert_never(request.step)
 
     def resume(self, unfinished: Unfinished, *, outside: bool = True) -> Outcome:
@@ -203,7 +207,7 @@ class Engines:
 
     @property
     def _checking(self) -> Checking:
-        return Checking(self.deletion.files, self.deletion.clock, self.spark)
+        return Checking(self.deletion.files, self.spark)
 
     def repair(self, request: RepairRequest) -> RepairPlan:
         """Repair what is provably right, or return what that would be."""
@@ -322,10 +326,14 @@ class Engines:
         require_inside(self.allowlists.get(base.ref.catalog), base.ref.catalog, base)
 
 
-def _with_service_cost(outcome: Outcome) -> Outcome:
-    """Return the outcome with the GB-hours of the service's memory, beside those that it has."""
-    if "duration_ms" not in outcome.metrics:
+def _with_service_cost(outcome: Outcome, started: datetime, clock: Clock) -> Outcome:
+    """Return the outcome of work with its time, and the GB-hours of the service's memory beside those that it has.
+
+    Spark's steps have measured both themselves.
+    """
+    if not outcome.metrics or "duration_ms" in outcome.metrics:
         return outcome
-    hours = cost.gb_hours(outcome.metrics["duration_ms"] / 1000, cost.SERVICE_MEMORY_GB)
-    hours += outcome.metrics.get("gb_hours", 0.0)
-    return replace(outcome, metrics={**outcome.metrics, "gb_hours": round(hours, 9)})
+    seconds = (clock.now() - started).total_seconds()
+    hours = cost.gb_hours(seconds, cost.SERVICE_MEMORY_GB) + outcome.metrics.get("gb_hours", 0.0)
+    times = {"duration_ms": round(seconds * 1000), "gb_hours": round(hours, 9)}
+    return replace(outcome, metrics={**outcome.metrics, **times})

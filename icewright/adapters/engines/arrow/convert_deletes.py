@@ -52,7 +52,6 @@ class ConvertInService:
 
     def run(self, catalog: Catalog, request: StepRequest, step: ConvertEqualityDeletes) -> Outcome:
         """Convert the equality deletes, or list them. Raises `CommitConflict` when the table changed too often."""
-        started = self.clock.now()
         chosen = self.files.candidates(request.base, step)
         if request.base.current_snapshot is None or not chosen:
             return skipped(Operation.REWRITE_DELETES, "no equality deletes to convert")
@@ -68,7 +67,6 @@ class ConvertInService:
             "files_written": outputs.count,
             "rows_marked": outputs.rows,
             "bytes_written": outputs.written_bytes,
-            "duration_ms": round((self.clock.now() - started).total_seconds() * 1000),
         }
         return committed(
             Operation.REWRITE_DELETES,

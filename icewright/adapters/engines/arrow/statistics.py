@@ -59,7 +59,7 @@ class StatisticsInService:
 
     def run(self, catalog: Catalog, request: StepRequest, step: ComputeStatistics) -> Outcome:
         """Compute and set statistics, or say what would be read. Raises `CommitConflict` if the snapshot is gone."""
-        started, base = self.clock.now(), request.base
+        base = request.base
         snapshot = base.by_id.get(step.snapshot_id)
         if snapshot is None:
             raise CommitConflict(f"{base.ref}: snapshot {step.snapshot_id}, whose statistics were planned, is gone")
@@ -83,7 +83,6 @@ class StatisticsInService:
                 "bytes_read": sketching.bytes_read,
                 "rows_read": sketching.rows_read,
                 "bytes_written": writing.written_bytes,
-                "duration_ms": round((self.clock.now() - started).total_seconds() * 1000),
             },
         )
 

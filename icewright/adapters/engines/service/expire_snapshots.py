@@ -75,8 +75,7 @@ class ExpireInService:
 
     def run(self, catalog: Catalog, request: StepRequest, step: ExpireSnapshots) -> Outcome:
         """Expire snapshots, or list the files to delete. Raises `CommitConflict` when the table changed meanwhile."""
-        base, clock = request.base, self.deletion.clock
-        started = clock.now()
+        base, started = request.base, self.deletion.clock.now()
         ids = set(step.snapshot_ids) & set(base.by_id)
         planned = self.planned(catalog, base, step, ids, automatic=request.automatic)
         unused = self._unused(base, ids, planned.compared) if step.clean_metadata else _USED
@@ -84,9 +83,8 @@ class ExpireInService:
             return skipped(Operation.EXPIRE_SNAPSHOTS, NOTHING)
 
         def outcome(deleted: DeletionResult) -> Outcome:
-            seconds = (clock.now() - started).total_seconds()
-            notes = [*step.losses, *planned.notes, *deleted.notes]
-            return _outcome(len(ids), step, unused, deleted, notes, seconds, dry_run=request.dry_run)
+            notes = (*step.losses, *planned.notes, *deleted.notes)
+            return _outcome(len(ids), step, unused, deleted, notes, dry_run=request.dry_run)
 
         if request.dry_run:
             return outcome(DeletionResult(planned.files))
@@ -228,8 +226,7 @@ def _outcome(
     step: ExpireSnapshots,
     unused: Unused,
     deleted: DeletionResult,
-    notes: Sequence[str],
-    seconds: float,
+    notes: tuple[str, ...],
     *,
     dry_run: bool,
 ) -> Outcome:
@@ -246,13 +243,8 @@ def _outcome(
     return committed(
         Operation.EXPIRE_SNAPSHOTS,
         f"{expired_verb} {count(snapshots, 'snapshot')}, {files}{refs}",
-        {
-            "snapshots_expired": snapshots,
-            "refs_removed": len(step.remove_refs),
-            **deleted.metrics,
-            "duration_ms": round(seconds * 1000),
-        },
+        {"snapshots_expired": snapshots, "refs_removed": len(step.remove_refs), **deleted.metrics},
         deleted.files or deleted.waiting,
-        notes=tuple(notes),
+        notes=notes,
         retained=step.retained,
     )

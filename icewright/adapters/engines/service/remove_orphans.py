@@ -78,15 +78,13 @@ class RemoveOrphansInService:
 
     def run(self, catalog: Catalog, request: StepRequest, step: RemoveOrphans) -> Outcome:
         """Scan the table's places and delete as far as the mode allows. Raises `Refused` on any doubt."""
-        base, clock = request.base, self.deletion.clock
-        started = clock.now()
+        base = request.base
         scan = self.scan(catalog, request, step)
         chosen = self._orphans_to_delete(base, scan.orphans, step)
         deleted = DeletionResult(chosen)
         if not request.dry_run:
             self._record_findings(request.job_id, base, scan.orphans)
             deleted = self._deleted(catalog, request, step, scan, chosen) if chosen else deleted
-        seconds = (clock.now() - started).total_seconds()
         return committed(
             Operation.REMOVE_ORPHANS,
             _summary(scan.found, deleted, step, dry_run=request.dry_run),
@@ -96,7 +94,6 @@ class RemoveOrphansInService:
                 **{name: value for name, value in deleted.metrics.items() if name != "files_deleted"},
                 "files_scanned": scan.listed,
                 "every_hours": step.every_hours,
-                "duration_ms": round(seconds * 1000),
             },
             scan.orphans if step.mode == "report" else deleted.files or deleted.waiting,
             notes=(*scan.notes, *deleted.notes),

@@ -33,8 +33,7 @@ class RewriteManifestsInService:
 
     def run(self, catalog: Catalog, request: StepRequest, step: RewriteManifests) -> Outcome:
         """Rewrite manifests, or list those to rewrite. Raises `CommitConflict` when the table changed meanwhile."""
-        base, started = request.base, self.clock.now()
-        current = base.current_snapshot
+        base, current = request.base, request.base.current_snapshot
         if current is None or current.manifest_list is None:
             return skipped(Operation.REWRITE_MANIFESTS, "no current snapshot")
         listed = sets.listed(sets.manifests_of(self.files, [current], totals=step.check_totals))
@@ -43,7 +42,7 @@ class RewriteManifestsInService:
         if request.dry_run:
             entries = sum(m.live_files for m in chosen)
             summary = f"would rewrite {count(len(chosen), 'manifest')} ({count(entries, 'entry')})"
-            return committed(Operation.REWRITE_MANIFESTS, summary, _metrics(len(chosen), 0, entries, 0.0), actions)
+            return committed(Operation.REWRITE_MANIFESTS, summary, _metrics(len(chosen), 0, entries), actions)
         replacing = Replacing(self.files, self.clock, catalog, base, current, listed)
         with replacing.undone_unless_committed():
             for key in step.chosen:
@@ -56,7 +55,7 @@ class RewriteManifestsInService:
         return committed(
             Operation.REWRITE_MANIFESTS,
             f"rewrote {count(len(chosen), 'manifest')} into {len(replacing.written)} ({count(entries, 'entry')})",
-            _metrics(len(chosen), len(replacing.written), entries, (self.clock.now() - started).total_seconds()),
+            _metrics(len(chosen), len(replacing.written), entries),
             actions,
         )
 
@@ -92,10 +91,5 @@ def _summary(current: Snapshot, job_id: str, entries: int) -> Mapping[str, str]:
     return {"entries-processed": str(entries), **totals, JOB_ID: job_id}
 
 
-def _metrics(rewritten: int, written: int, entries: int, seconds: float) -> dict[str, float]:
-    return {
-        "manifests_rewritten": rewritten,
-        "manifests_written": written,
-        "entries_total": entries,
-        "duration_ms": round(seconds * 1000),
-    }
+def _metrics(rewritten: int, written: int, entries: int) -> dict[str, float]:
+    return {"manifests_rewritten": rewritten, "manifests_written": written, "entries_total": entries}
