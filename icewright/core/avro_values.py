@@ -1,8 +1,8 @@
-"""Encode Avro's numbers, and find where values of its binary encoding end."""
+"""Encode Avro's numbers and container files, and find where values of its binary encoding end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 AVRO_MAGIC = b"Obj\x01"  # the first bytes of a container file
@@ -35,6 +35,17 @@ def read_varint(content: bytes, position: int) -> tuple[int, int]:
         if byte < _LAST_BYTE:
             return (value >> 1) ^ -(value & 1), position
         shift += 7
+
+
+def container_file(meta: Mapping[str, bytes], sync: bytes, blocks: Iterable[tuple[int, bytes]]) -> bytes:
+    """Return a container file of blocks, each with the number of its records; what may be large is copied once."""
+    parts = [AVRO_MAGIC, varint(len(meta))]
+    for text in (part for name, value in meta.items() for part in (name.encode(), value)):
+        parts += (varint(len(text)), text)
+    parts += (b"\x00", sync)
+    for records, content in blocks:
+        parts += (varint(records), varint(len(content)), content, sync)
+    return b"".join(parts)
 
 
 def skipper(schema: Schema, named_types: dict[str, Schema]) -> Skip:

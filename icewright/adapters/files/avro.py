@@ -25,7 +25,7 @@ from isal import igzip_lib, isal_zlib
 
 from icewright.adapters.files.read_ahead import read_ahead
 from icewright.adapters.read_limits import read_limits
-from icewright.core.avro_values import AVRO_MAGIC, read_varint, varint
+from icewright.core.avro_values import AVRO_MAGIC, container_file, read_varint
 from icewright.core.errors import MetadataTooLarge, MetadataUnreadable
 from icewright.ports import Storage
 
@@ -241,13 +241,8 @@ def read(schema: bytes, blocks: Sequence[Block], ids: Sequence[int], required: S
     if lacking := [i for i in required if i not in flat.ids]:
         raise ValueError(f"the writer's schema has no field of the ids {lacking}")
     columns = [str(i) for i in ids if i in flat.ids]
-    parts = [AVRO_MAGIC, varint(2)]
-    for text in (b"avro.schema", flat.schema, b"avro.codec", b"null"):
-        parts += (varint(len(text)), text)
-    parts += (b"\x00", _SYNC)
-    for block in blocks:
-        parts += (varint(block.records), varint(len(block.content)), block.content, _SYNC) if block.records else ()
-    content = b"".join(parts)  # once: the records are nearly all of it
+    filled = ((block.records, block.content) for block in blocks if block.records)
+    content = container_file({"avro.schema": flat.schema, "avro.codec": b"null"}, _SYNC, filled)
     frame = pl.read_avro(io.BytesIO(content), columns=columns)
     if restored := [name for name in flat.with_nulls if name in columns]:
         frame = frame.with_columns(
@@ -279,24 +274,7 @@ def _flat(schema: bytes) -> _Flat:
     Polars does not support. Values of type null take no bytes; Iceberg writes them for partition fields whose source
     column is dropped.
     """
-    named: dict[str, Any] = {}
-
-    def stripped(node: Any) -> Any:  # noqa: ANN401 - Avro schemas are JSON
-        if isinstance(node, list):
-            return [stripped(n) for n in node]
-        if isinstance(node, str):
-            return named.get(node, node)
-        if isinstance(node, dict):
-            attributes = {k: v for k, v in node.items() if k not in ("default", "doc", "aliases")}
-            attributes |= {k: stripped(attributes[k]) for k in ("type", "items", "values") if k in attributes}
-            if "fields" in attributes:
-                attributes["fields"] = [stripped(f) for f in attributes["fields"]]
-            if "name" in attributes and attributes["type"] in ("fixed", "enum"):
-                named[attributes["name"]] = attributes
-            return attributes
-        return node
-
-    parsed = stripped(json.loads(schema))
+    parsed = _stripped(json.loads(schema), {})
     fields: list[Any] = []
     for top in parsed["fields"]:
         inner = top["type"]
@@ -314,6 +292,21 @@ def _flat(schema: bytes) -> _Flat:
         ids |= set() if field_id is None else {int(field_id)}
     flat = parsed | {"fields": fields}
     return _Flat(json.dumps(flat).encode(), frozenset(ids), max(1, _least_bytes(flat)), with_nulls)
+
+
+def _stripped(node: Any, named: dict[str, Any]) -> Any:  # noqa: ANN401 - Avro schemas are JSON
+    """Return a part of a schema without defaults, texts for people, and references to the types in `named`."""
+    if isinstance(node, list):
+        return [_stripped(one, named) for one in node]
+    if isinstance(node, str):
+        return named.get(node, node)
+    if not isinstance(node, dict):
+        return node
+    attributes = {k: v for k, v in node.items() if k not in ("default", "doc", "aliases")}
+    attributes |= {k: _stripped(v, named) for k, v in attributes.items() if k in ("type", "items", "values", "fields")}
+    if "name" in attributes and attributes["type"] in ("fixed", "enum"):
+        named[attributes["name"]] = attributes
+    return attributes
 
 
 def _least_bytes(kind: Any) -> int:  # noqa: ANN401 - Avro schemas are JSON

@@ -14,7 +14,7 @@ from typing import Any
 
 import fastavro
 
-from icewright.core.avro_values import AVRO_MAGIC, Schema, varint
+from icewright.core.avro_values import Schema, container_file
 from icewright.core.errors import MetadataUnreadable
 from icewright.ports.work import WorkerThreads
 
@@ -27,13 +27,9 @@ Record = dict[str, Any]
 def container(schema: Schema, meta: Mapping[str, str], records: Sequence[bytes], level: int = _LEVEL) -> bytes:
     """Return an Avro file of these records, deflated."""
     header = {**meta, "avro.schema": json.dumps(schema), "avro.codec": "deflate"}
-    sync = token_bytes(16)
-    fields = b"".join(_length_prefixed(part.encode()) for pair in header.items() for part in pair)
     with WorkerThreads(_WRITERS) as pool:
-        blocks = list(pool.map(partial(_block, level), _split_into_blocks(records)))
-    return b"".join(
-        (AVRO_MAGIC, varint(len(header)), fields, b"\x00", sync, *(part for b in blocks for part in (b, sync)))
-    )
+        blocks = pool.map(partial(_block, level), _split_into_blocks(records))
+        return container_file({name: text.encode() for name, text in header.items()}, token_bytes(16), blocks)
 
 
 def padded(schema: Schema, meta: Mapping[str, str], records: Sequence[bytes], length: int) -> bytes | None:
@@ -59,14 +55,9 @@ def _split_into_blocks(records: Sequence[bytes]) -> list[list[bytes]]:
     return parts
 
 
-def _block(level: int, records: Sequence[bytes]) -> bytes:
+def _block(level: int, records: Sequence[bytes]) -> tuple[int, bytes]:
     packer = zlib.compressobj(level, zlib.DEFLATED, -15)
-    packed = packer.compress(b"".join(records)) + packer.flush()
-    return varint(len(records)) + varint(len(packed)) + packed
-
-
-def _length_prefixed(text: bytes) -> bytes:
-    return varint(len(text)) + text
+    return len(records), packer.compress(b"".join(records)) + packer.flush()
 
 
 def schema_field(name: str, field_id: int, kind: Schema) -> dict[str, Any]:
