@@ -29,15 +29,11 @@ class JobState(enum.StrEnum):
     INTERRUPTED = "interrupted"  # its process died; the reconciler ends the job
 
 
+_ENDED = frozenset(JobState) - {JobState.QUEUED, JobState.RUNNING}
 TRANSITIONS: Mapping[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.RUNNING, JobState.CANCELLED}),
-    JobState.RUNNING: frozenset(JobState) - {JobState.QUEUED, JobState.RUNNING},
-    JobState.SUCCEEDED: frozenset(),
-    JobState.PARTIAL: frozenset(),
-    JobState.FAILED: frozenset(),
-    JobState.SKIPPED: frozenset(),
-    JobState.CANCELLED: frozenset(),
-    JobState.INTERRUPTED: frozenset(),
+    JobState.RUNNING: _ENDED,
+    **dict.fromkeys(_ENDED, frozenset()),
 }
 
 

@@ -114,28 +114,39 @@ def restorable(runtime: Runtime, job: JobRow) -> Restorable:
             return Restorable(already=True)
         raise _nothing_to_undo(job, files)
     snapshots = [snapshot for removal in missing for snapshot in removed_snapshots(removal)]
-    missing_files = files.deleted or missing_paths(runtime, files.present if missing else {})
-    unreadable = _unreadable(runtime, snapshots, missing_files) if missing_files else []
-    if files.deleted or unreadable:
-        raise _files_deleted(job, missing_files, unreadable)
+    _require_present(runtime, job, files, snapshots)
     notes = tuple(_not_undone(runtime, job, removals))
     if not missing:
         return Restorable((), files.waiting, files.bytes, notes=notes)
     base = table_of(runtime, job)
     needed_by_later_jobs(runtime, job, missing)  # of a file that one of them has deleted it names the job
-    if missing_files := missing_paths(runtime, _formerly_shared_files(runtime, snapshots, base, files.present)):
-        raise _files_deleted(job, missing_files, _unreadable(runtime, snapshots, missing_files))
+    if gone := missing_paths(runtime, _formerly_shared_files(runtime, snapshots, base, files.present)):
+        raise _files_deleted(job, gone, _unreadable(runtime, snapshots, gone))
     changes = [RestoreSnapshots.from_json(removal.document) for removal in missing]
     current_refs = {ref.name for ref in base.refs}
     names = tuple(name for change in changes for name in change.refs if name not in current_refs)
-    notes_on_refs = [
-        obstacle for change in changes if (obstacle := runtime.catalog(job.ref).unrestorable(base, change))
-    ]
-    if refused := [obstacle for obstacle in notes_on_refs if obstacle.startswith("nothing:")]:
-        raise Refused(f"{job.ref}: job {job.job_id} cannot be undone; {refused[0]}")
-    return Restorable(
-        missing, files.waiting, files.bytes, names, tuple(notes_on_refs), notes, present=base.by_id.keys()
-    )
+    obstacles = _obstacles(runtime, job, base, changes)
+    return Restorable(missing, files.waiting, files.bytes, names, obstacles, notes, present=base.by_id.keys())
+
+
+def _require_present(runtime: Runtime, job: JobRow, files: LedgerFiles, snapshots: Sequence[Snapshot]) -> None:
+    """Raise `Refused` when a planned file is deleted, or one that the snapshots need does not exist any more."""
+    gone = files.deleted or missing_paths(runtime, files.present if snapshots else {})
+    unreadable = _unreadable(runtime, snapshots, gone) if gone else []
+    if files.deleted or unreadable:
+        raise _files_deleted(job, gone, unreadable)
+
+
+def _obstacles(
+    runtime: Runtime, job: JobRow, base: TableMetadata, changes: Iterable[RestoreSnapshots]
+) -> tuple[str, ...]:
+    """Return what the catalog cannot restore, in sentences. Raises `Refused` when that is everything."""
+    catalog = runtime.catalog(job.ref)
+    obstacles = tuple(obstacle for change in changes if (obstacle := catalog.unrestorable(base, change)))
+    for obstacle in obstacles:
+        if obstacle.startswith("nothing:"):
+            raise Refused(f"{job.ref}: job {job.job_id} cannot be undone; {obstacle}")
+    return obstacles
 
 
 def table_of(runtime: Runtime, job: JobRow) -> TableMetadata:
