@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from itertools import chain
 
 import polars as pl
 
@@ -21,6 +22,7 @@ from icewright.core.vacuum import (
     Content,
     CutoffPolicy,
     Key,
+    KeyChange,
     Limit,
     Reference,
     Walk,
@@ -55,11 +57,34 @@ class NessieLiveSet:
     holds: Callable[[TableMetadata], Sequence[SnapshotHold]]
     _commits: dict[str, Commit] = field(default_factory=dict, init=False)
     _read: dict[str, TableMetadata] = field(default_factory=dict, init=False)
+    # by branch, the content ids of the tables that the expiries of a dry run would commit to, in their order
+    _planned: dict[str, list[str]] = field(default_factory=dict, init=False)
 
     def forget(self) -> None:
-        """Drop the commits and metadata files that were read."""
+        """Drop the commits and metadata files that were read, and the expiries that were planned."""
         self._commits.clear()
         self._read.clear()
+        self._planned.clear()
+
+    def plan_expiry(self, head: Head) -> None:
+        """Count the head of a table as replaced by an expiry, which a dry run does not commit."""
+        self._planned.setdefault(head.reference.name, []).append(head.content.content_id)
+
+    def replaced(self, table: LiveTable, survey: Survey) -> frozenset[Content]:
+        """Return the heads of a table that no live commit sees any more after the planned expiries."""
+        if not any(table.content_id in planned for planned in self._planned.values()):
+            return frozenset()
+        live: set[Content] = set()
+        for reference in survey.references:
+            planned, tables = self._planned.get(reference.name, []), self.catalog.tables(reference)
+            commits: list[Commit] = []
+            if table.content_id in planned:
+                new = [replace(c, metadata_location="") for c in tables.values() if c.content_id == table.content_id]
+                top = Commit(reference.hash, None, survey.taken, tuple(KeyChange(c.key, c) for c in new))
+                # the expiry of another table, committed before, sees the version that this one replaces
+                commits = [top, *([replace(top, changes=())] if planned[0] != table.content_id else [])]
+            live |= self._live(survey.policy.at(survey.taken), survey.taken, {}, commits, reference, tables)
+        return frozenset(head.content for head in table.heads) - live
 
     def identify(self, policy: CutoffPolicy, now: datetime) -> Identified:
         """Return every reference's tables, and the versions that its live commits see."""
@@ -69,7 +94,7 @@ class NessieLiveSet:
             heads = tuple(pool.map(self.catalog.tables, references))
             errors = self._all_read({c.metadata_location: c for tables in heads for c in tables.values()}.values())
             versions: dict[str, set[Content]] = {}
-            for live in pool.map(partial(self._live, policy.at(now), now, errors), references, heads):
+            for live in pool.map(partial(self._live, policy.at(now), now, errors, ()), references, heads):
                 for content in live:
                     versions.setdefault(content.content_id, set()).add(content)
         return Identified(references, heads, versions, errors, (self.clock.now() - started).total_seconds())
@@ -150,9 +175,11 @@ class NessieLiveSet:
         cutoff: datetime,
         now: datetime,
         errors: dict[str, IcewrightError],
+        newest: Sequence[Commit],
         reference: Reference,
         tables: Mapping[Key, Content],
     ) -> set[Content]:
+        """Return the versions that live commits of a reference see, with `newest` on top of what is committed."""
         limits: dict[str, Limit] = {}
         complete_histories: list[str] = []
         for content in tables.values():
@@ -165,13 +192,14 @@ class NessieLiveSet:
                 errors[content.metadata_location] = error
             if len(metadata.snapshots) > 1:
                 complete_histories.append(content.content_id)
-        branch_walk = Walk(tables, limits, Limit(cutoff))
+        new = {change.key: change.content for commit in newest for change in commit.changes if change.content}
+        branch_walk = Walk({**tables, **new}, limits, Limit(cutoff))
         branch_walk.satisfied(complete_histories)
 
         def state(hash_: str, keys: frozenset[Key]) -> Iterable[Content]:
             return self.catalog.tables(replace(reference, name="", hash=hash_), sorted(keys)).values()
 
-        walk(branch_walk, self._log(reference), state)
+        walk(branch_walk, chain(newest, self._log(reference)), state)
         return branch_walk.live
 
     def _log(self, reference: Reference) -> Iterator[Commit]:
@@ -283,7 +311,8 @@ class NessieReachability:
     def _reached(self, table: LiveTable, survey: Survey, marked: _Marked, *, dry_run: bool) -> Iterator[pl.DataFrame]:
         snapshots, frames = self._snapshots(table, survey, dry_run=dry_run)
         new_snapshots = [s for s in snapshots if s.snapshot_id not in marked.snapshots]
-        new_files = {c.metadata_location for c in table.versions} - marked.places
+        replaced = self.contents.replaced(table, survey) if dry_run else frozenset()
+        new_files = {c.metadata_location for c in table.versions - replaced} - marked.places
         if not new_snapshots and not new_files:
             return
         yield sets.files_frame((place, None, "metadata") for place in sorted(new_files))

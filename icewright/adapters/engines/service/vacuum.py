@@ -115,6 +115,8 @@ class BranchVacuum:
                 commits += 1
                 verb = "would expire" if work.dry_run else "expired"
                 notes.append(f"{head.reference.name}: {verb} {count(len(expiry.snapshot_ids), 'snapshot')}")
+                if work.dry_run:
+                    self.contents.plan_expiry(head)
         self._expired[work.table.content_id] = expired_ids
         if not commits:
             return skipped(Operation.EXPIRE_SNAPSHOTS, NOTHING, notes=tuple(notes))
