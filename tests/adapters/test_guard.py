@@ -118,7 +118,7 @@ def test_what_has_no_uuid_because_it_cannot_be_read_is_no_twin() -> None:
     world.pond.datasets = [*world.pond.datasets, Dataset(TableRef("pond", ("hive",), "days"), (f"{INNER}/days",))]
     stays = judged(guard, own, f"{INNER}/days/a")[1]
     assert "in the place of pond.hive.days" in stays[f"{INNER}/days/a"]
-    with pytest.raises(Refused, match=r"overlaps that of pond\.hive\.logs.*\[shared_location\]"):
+    with pytest.raises(Refused, match=rf"overlaps {INNER} of pond\.hive\.logs.*\[shared_location\]"):
         guard.roots(own, replace(guard.around(own), others=guard.around(own).others[1:]))
 
 

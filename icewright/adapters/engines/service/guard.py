@@ -132,8 +132,10 @@ class DeletionGuard:
         Raises `Refused` when another table shares the location.
         """
         if other := self._sharing(metadata, metadata.location, surroundings):
+            own = self._place(metadata.location, surroundings)
+            theirs = (place for place in other.registration.places if own.may_meet(self._place(place, surroundings)))
             raise Refused(
-                f"{metadata.ref}: the location {metadata.location} overlaps that of {other}: "
+                f"{metadata.ref}: the location {metadata.location} overlaps {next(theirs, 'a place')} of {other}: "
                 f"{self._remedy(metadata, other)}",
                 "shared_location",
             )
