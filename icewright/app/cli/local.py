@@ -51,7 +51,7 @@ from icewright.flow.rules import change_rule
 from icewright.flow.undo import give_up, undo
 from icewright.flow.undoable import ended_job
 from icewright.flow.vacuum import vacuum
-from icewright.ports import JobRow, TableRow
+from icewright.ports import JobRow
 from icewright.ports.views import PAGE, STATES, JobQuery, TableItem, TableQuery, TableSort, every_item
 
 
@@ -321,33 +321,18 @@ def _table_document(item: TableItem) -> Document:
     return {
         "table": str(row.ref),
         "health": row.health,
-        "state": _state(row),
+        "state": item.state,
         "evaluated_at": row.evaluated_at,
         "evaluate_at": row.evaluate_at,
         "paused": row.paused,
         "error": row.error,
         "blocked": item.blocked,
-        "status": item.state,
         "due": [str(operation) for operation in item.due],
         "files": item.files,
         "bytes": item.bytes,
         "succeeded_at": item.succeeded_at,
         "job": row.job_id,
     }
-
-
-def _state(row: TableRow) -> str:
-    if row.error:
-        return f"unreadable: {row.error}"
-    if row.paused:
-        return f"paused: {row.paused}"
-    if row.job_id:
-        return f"running {row.job_id}"
-    if row.evaluated_at is None:
-        return "not evaluated yet"
-    if row.metadata_location != row.evaluated_location:
-        return "changed"
-    return "due" if row.due_since else "nothing due"
 
 
 def _explained(app: Application, ref: TableRef) -> Document:

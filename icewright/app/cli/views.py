@@ -51,7 +51,7 @@ def show_tables(tables: Documents) -> None:
         (
             t["table"],
             t["health"],
-            t.get("status", t["state"]),
+            t["state"],
             ", ".join(t["due"]),
             t["files"],
             size(t["bytes"]),
