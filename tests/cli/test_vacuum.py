@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from icewright.app.demo.tables import uploads
+from icewright.app.demo.tables import sessions, uploads
 from tests.cli.workspace import Workspace
 
 pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
@@ -35,11 +35,14 @@ def test_vacuum_of_an_unknown_catalog(workspace: Workspace) -> None:
 
 
 def test_vacuum_for_people(workspace: Workspace) -> None:
-    """The table of the answer."""
-    workspace.make(partial(uploads, old=3, young=2))
-    result = workspace("vacuum", "lake", "--yes")
-    assert result.code == 0, result.err
-    assert "deleted_files_count" in result.out
+    """What went, or would go by a dry run, on which tables; the others are only counted."""
+    workspace.make(partial(uploads, old=3, young=2), partial(sessions, rows_per_file=5))
+    dry, done, again = (workspace("vacuum", "lake", option) for option in ("--dry-run", "--yes", "--yes"))
+    assert (dry.code, done.code, again.code) == (0, 0, 0), done.err
+    assert "Vacuum of lake: dry run, nothing was changed; would delete 6 files, " in dry.out
+    assert "Vacuum of lake: deleted 6 files, " in done.out
+    assert [name in done.out for name in ("lake.ops.uploads", "lake.web.sessions")] == [True, False]
+    assert ("Nothing to do on 1 of 2 tables" in done.out, "Nothing to do on 2 of 2 tables" in again.out) == (True, True)
 
 
 def test_vacuum_leaves_a_table_for_which_it_is_switched_off(workspace: Workspace) -> None:

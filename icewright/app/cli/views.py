@@ -353,19 +353,27 @@ def _acknowledged(alert: Mapping[str, Any]) -> str | None:
     return f"by {given['author']}{silent}{': ' if given['note'] else ''}{given['note']}"
 
 
+def _is_quiet(job: Mapping[str, Any]) -> bool:
+    """Return whether a job of a vacuum succeeded without finding a snapshot or a file to remove."""
+    found = ("snapshots_expired", "refs_removed", "orphans_found", "files_deleted", "files_waiting", "files_failed")
+    metrics = [operation["metrics"] for operation in job["operations"]]
+    return job["state"] == "succeeded" and not any(metric.get(name) for metric in metrics for name in found)
+
+
 def show_vacuum(document: Mapping[str, Any]) -> None:
-    """Print the sums, metrics, tables and errors of a vacuum."""
+    """Print the sums, metrics and errors of a vacuum, and the tables on which something was done or kept it off."""
     if document["state"] == "started":
         echo(f"The service vacuums {escape(document['catalog'])}: `icewright history` lists the jobs.")
         return
-    sums = ("deleted_files_count", "deleted_files_total_size_mb")
-    rows(f"Vacuum of {document['catalog']}", sums, [[document[name] for name in sums]])
+    deleted = "dry run, nothing was changed; would delete" if document["dry_run"] else "deleted"
+    files = f"{count(document['deleted_files_count'], 'file')}, {size(document['deleted_bytes'])}"
+    echo(f"[bold]Vacuum of {escape(document['catalog'])}[/]: {deleted} {files}")
     rows("Metrics", (Column("metric"), Column("value", right=True)), list(document["metrics"].items()))
-    rows(
-        "Tables",
-        (_TABLE, Column("state"), "summary"),
-        [(j["table"], j["state"], j["summary"]) for j in document["jobs"]],
-    )
+    lines = [(j["table"], j["state"], j["summary"]) for j in document["jobs"] if not _is_quiet(j)]
+    if lines:
+        rows("Tables", (_TABLE, Column("state"), "summary"), lines)
+    if quiet := len(document["jobs"]) - len(lines):
+        echo(f"Nothing to do on {quiet:,} of {count(len(document['jobs']), 'table')}")
     for line in [document["reason"], *(f"{e['subject']}: {e['error']}" for e in document["errors"])]:
         if line:
             echo(escape(line))
