@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -78,11 +78,10 @@ class SqlViews(Views):
         with self.db.reading() as connection:
             conditions = sa.and_(visible(connection, visibility), *_table_conditions(query))
             total = connection.execute(sa.select(sa.func.count()).select_from(TABLES).where(conditions)).scalar_one()
-            page_query = sa.select(TABLES, STATE.label("state")).where(conditions, seek(keys, after))
-            rows = connection.execute(page_query.order_by(*order_by(keys)).limit(limit + 1)).all()
-            verdicts = _verdicts(connection, [row.id for row in rows])
-        items = [_item(row, verdicts[row.id]) for row in rows]
-        return _page(items, rows, [key.column.name for key in keys], limit, total)
+            tables = sa.select(TABLES, STATE.label("state")).where(conditions)
+            page: Page[Any] = _page(connection, tables, keys, after, limit, total=total)
+            verdicts = _verdicts(connection, [row.id for row in page.items])
+        return replace(page, items=[_item(row, verdicts[row.id]) for row in page.items])
 
     def table_item(self, ref: TableRef) -> TableItem | None:
         with self.db.reading() as connection:
@@ -107,9 +106,8 @@ class SqlViews(Views):
         if query.since:
             conditions.append(JOBS.c.created >= query.since)
         with self.db.reading() as connection:
-            condition = sa.and_(visible(connection, visibility), *conditions, seek(keys, after))
-            rows = connection.execute(_jobs().where(condition).order_by(*order_by(keys)).limit(limit + 1)).all()
-        return _page([_job_item(row) for row in rows], rows, ["created", "job_id"], limit)
+            jobs = _jobs().where(visible(connection, visibility), *conditions)
+            return _page(connection, jobs, keys, after, limit, _job_item)
 
     def list_runs(
         self, query: RunQuery, visibility: VisibilityFilter, after: After | None, limit: int
@@ -125,9 +123,8 @@ class SqlViews(Views):
         undone = RUNS.c.job_id.in_(UNDONE_JOBS) & (RUNS.c.operation == Operation.EXPIRE_SNAPSHOTS)
         runs = sa.select(RUNS, undone.label("undone"), *NAME).join_from(RUNS, TABLES, RUNS.c.table_id == TABLES.c.id)
         with self.db.reading() as connection:
-            condition = sa.and_(visible(connection, visibility), *conditions, seek(keys, after))
-            rows = connection.execute(runs.where(condition).order_by(*order_by(keys)).limit(limit + 1)).all()
-        return _page([{**row._asdict(), "ref": ref_of(row)} for row in rows], rows, ["id"], limit)
+            runs = runs.where(visible(connection, visibility), *conditions)
+            return _page(connection, runs, keys, after, limit, _with_ref)
 
     def list_queue(self, visibility: VisibilityFilter, limit: int) -> Sequence[JobItem]:
         running = sa.case((JOBS.c.state == JobState.RUNNING, 0), else_=1)
@@ -151,11 +148,7 @@ class SqlViews(Views):
             condition = sa.and_(visible(connection, visibility), *free)
             count = sa.select(sa.func.count()).select_from(VERDICTS.join(TABLES)).where(condition)
             total = connection.execute(count).scalar_one()
-            result = connection.execute(
-                due.where(condition, seek(keys, after)).order_by(*order_by(keys)).limit(limit + 1)
-            )
-            rows = result.all()
-        return _page([_waiting(row) for row in rows], rows, ["position", "table_id", "operation"], limit, total)
+            return _page(connection, due.where(condition), keys, after, limit, _waiting, total)
 
     def list_files(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
         times = ("planned_at", "settled_at", "delete_after", "reason", "operation")
@@ -165,16 +158,13 @@ class SqlViews(Views):
     def list_deletions(
         self, query: DeletionQuery, visibility: VisibilityFilter, after: After | None, limit: int
     ) -> Page[WaitingDeletions]:
-        keys = (Key(JOBS.c.created, datetime), Key(JOBS.c.job_id, str), Key(PLANNED_BY.element, str))
+        keys = (Key(JOBS.c.created, datetime), Key(JOBS.c.job_id, str), Key(PLANNED_BY, str))
         conditions = _in_place(query.ref, query.catalog)
         if query.job_id is not None:
             conditions.append(JOBS.c.job_id == query.job_id)
         with self.db.reading() as connection:
-            condition = sa.and_(visible(connection, visibility), *conditions, seek(keys, after))
-            rows = connection.execute(
-                waiting_deletions().where(condition).order_by(*order_by(keys)).limit(limit + 1)
-            ).all()
-        return _page([waiting_of(row) for row in rows], rows, ["created", "job_id", "planned_by"], limit)
+            waiting = waiting_deletions().where(visible(connection, visibility), *conditions)
+            return _page(connection, waiting, keys, after, limit, waiting_of)
 
     def list_events(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
         return self._of_job(EVENTS, ("id", "at", "kind", "details"), job_id, after, limit)
@@ -196,10 +186,8 @@ class SqlViews(Views):
         conditions += [] if search is None else [_matches_search(search)]
         conditions += [] if since is None else [EVENTS.c.at >= since]
         with self.db.reading() as connection:
-            condition = sa.and_(visible(connection, visibility), *conditions, seek(keys, after))
-            rows = connection.execute(query.where(condition).order_by(*order_by(keys)).limit(limit + 1)).all()
-        items = [{**row._asdict(), "ref": ref_of(row) if row.catalog is not None else None} for row in rows]
-        return _page(items, rows, ["id"], limit)
+            query = query.where(visible(connection, visibility), *conditions)
+            return _page(connection, query, keys, after, limit, _with_ref)
 
     def overview(self, visibility: VisibilityFilter, since: datetime) -> FleetOverview:
         """Return the overview, read in one transaction, so that its numbers belong together."""
@@ -215,20 +203,32 @@ class SqlViews(Views):
     def _of_job(
         self, table: sa.Table, columns: Sequence[str], job_id: str, after: After | None, limit: int
     ) -> Page[Mapping[str, Any]]:
-        keys = (Key(table.c.id, int),)
-        query = sa.select(*(table.c[name] for name in columns)).where(table.c.job_id == job_id, seek(keys, after))
-        rows = self.db.rows(query.order_by(*order_by(keys)).limit(limit + 1))
-        return _page([row._asdict() for row in rows], rows, ["id"], limit)
+        query = sa.select(*(table.c[name] for name in columns)).where(table.c.job_id == job_id)
+        with self.db.reading() as connection:
+            return _page(connection, query, (Key(table.c.id, int),), after, limit, sa.Row._asdict)
 
 
 def _page(
-    items: Sequence[Any], rows: Sequence[Any], names: Sequence[str], limit: int, total: int | None = None
+    connection: sa.Connection,
+    query: sa.Select[Any],
+    keys: Sequence[Key],
+    after: After | None,
+    limit: int,
+    item: Callable[[Any], Any] = lambda row: row,
+    total: int | None = None,
 ) -> Page[Any]:
-    """Return a page from up to `limit + 1` rows: the extra row means that there is another page."""
+    """Return a page of the query's rows as items; one row more than the limit means that there is another page."""
+    page = query.where(seek(keys, after)).order_by(*order_by(keys)).limit(limit + 1)
+    rows = connection.execute(page).all()
+    items = [item(row) for row in rows[:limit]]
     if len(rows) <= limit:
         return Page(items, None, total)
-    last = rows[limit - 1]
-    return Page(items[:limit], cursor([getattr(last, name) for name in names]), total)
+    return Page(items, cursor([getattr(rows[limit - 1], key.column.name) for key in keys]), total)
+
+
+def _with_ref(row: sa.Row[Any]) -> Mapping[str, Any]:
+    """Return a row with the table that it is about, if there is one."""
+    return {**row._asdict(), "ref": ref_of(row) if row.catalog is not None else None}
 
 
 def _table_keys(query: TableQuery) -> list[Key]:
