@@ -91,8 +91,9 @@ class SparkEngine:
         if failure := _nothing_done(base, answer, done):
             self._report_partial_result(catalog, request, step, app_id, started, times)
             raise failure
-        outcome = _outcome(step, answer.rows, done, base, after, times)
-        return replace(outcome, statements=texts, notes=(*outcome.notes, *answer.notes))
+        outcome = _outcome(step, answer.rows, done, base, after)
+        metrics = {**outcome.metrics, **times} if outcome.metrics else {}
+        return replace(outcome, statements=texts, metrics=metrics, notes=(*outcome.notes, *answer.notes))
 
     def probe(self, probe: Probe) -> Sequence[float]:
         """Return the query's seconds on each of the snapshots."""
@@ -199,11 +200,12 @@ class SparkEngine:
             request.on_partial_result(replace(outcome, statements=statements))
             return
         if isinstance(step, RewriteDataFiles):
-            outcome = _compaction_outcome(step, done, times, files_left=0)
+            outcome = _compaction_outcome(step, done, files_left=0)
         else:
             summary = f"committed {count(len(done.snapshots), 'snapshot')} before it failed"
-            outcome = committed(request.operation, summary, times, done.removed)
-        request.on_partial_result(replace(outcome, notes=tuple(notes), statements=statements))
+            outcome = committed(request.operation, summary, {}, done.removed)
+        metrics = {**outcome.metrics, **times}
+        request.on_partial_result(replace(outcome, metrics=metrics, notes=tuple(notes), statements=statements))
 
     def _times(self, started: datetime, answer: StepResult | None = None) -> dict[str, float]:
         """Return the step's duration and GB-hours: by wall time where Spark does not report what it reserves."""
@@ -319,18 +321,16 @@ def _outcome(
     done: Effect,
     base: TableMetadata,
     after: TableMetadata,
-    times: Mapping[str, float],
 ) -> Outcome:
     row = {name: sum(int(r.get(name) or 0) for r in rows) for name in rows[0]}
     match step:
         case ExpireRows():
-            return _row_expiry_outcome(step, done, times)
+            return _row_expiry_outcome(step, done)
         case RewriteDataFiles():
             if not row["rewritten_data_files_count"] and not done.removed:
                 return skipped(Operation.COMPACT, compact.NOTHING)
-            outcome = _compaction_outcome(
-                step, done, times, files_left=max(0, step.files - row["rewritten_data_files_count"])
-            )
+            left = max(0, step.files - row["rewritten_data_files_count"])
+            outcome = _compaction_outcome(step, done, files_left=left)
             notes = _unplanned_partitions(after, step, done)
             if failed := row["failed_data_files_count"]:
                 notes.append(f"{count(failed, 'data file')} could not be rewritten")
@@ -341,7 +341,7 @@ def _outcome(
             if not merged:
                 return skipped(Operation.REWRITE_DELETES, "no delete files eligible for rewriting")
             summary = f"rewrote {count(merged, 'position delete file')} into {written}"
-            metrics = {"files_rewritten": merged, "files_written": written, **times}
+            metrics = {"files_rewritten": merged, "files_written": written}
             return committed(Operation.REWRITE_DELETES, summary, metrics, done.removed)
         case RewriteManifests():
             merged, written = row["rewritten_manifests_count"], row["added_manifests_count"]
@@ -349,31 +349,29 @@ def _outcome(
                 return skipped(Operation.REWRITE_MANIFESTS, "no manifests to rewrite")
             entries = done.live_entries
             summary = f"rewrote {count(merged, 'manifest')} into {written} ({count(entries, 'entry')})"
-            metrics = {"manifests_rewritten": merged, "manifests_written": written, "entries_total": entries, **times}
+            metrics = {"manifests_rewritten": merged, "manifests_written": written, "entries_total": entries}
             return committed(Operation.REWRITE_MANIFESTS, summary, metrics)
         case ExpireSnapshots():
             snapshots, files = len(set(base.by_id) - set(after.by_id)), sum(row.values())
             summary = f"expired {count(snapshots, 'snapshot')}, deleted {count(files, 'unreferenced file')}"
-            metrics = {"snapshots_expired": snapshots, "files_deleted": files, "bytes_deleted": 0, **times}
+            metrics = {"snapshots_expired": snapshots, "files_deleted": files, "bytes_deleted": 0}
             return committed(Operation.EXPIRE_SNAPSHOTS, summary, metrics)
     assert_never(step)
 
 
-def _row_expiry_outcome(step: ExpireRows, done: Effect, times: Mapping[str, float]) -> Outcome:
+def _row_expiry_outcome(step: ExpireRows, done: Effect) -> Outcome:
     if not done.snapshots:
         return skipped(Operation.EXPIRE_ROWS, f"no rows with {step.column} before {step.before}")
     deleted = done.count("deleted-records") - done.count("added-records") + done.count("added-position-deletes")
     rewritten = done.data_files_in if done.data_files_out else 0
     dropped = done.data_files_in - rewritten
     how = f"{count(dropped, 'file')} went whole" if not rewritten else f"{count(rewritten, 'file')} rewritten"
-    metrics = {"rows_deleted": deleted, "files_deleted": dropped, "files_rewritten": rewritten, **times}
+    metrics = {"rows_deleted": deleted, "files_deleted": dropped, "files_rewritten": rewritten}
     summary = f"deleted {count(deleted, 'row')} with {step.column} before {step.before} ({how})"
     return committed(Operation.EXPIRE_ROWS, summary, metrics, done.removed, partitions=done.changes)
 
 
-def _compaction_outcome(
-    step: RewriteDataFiles, done: Effect, times: Mapping[str, float], *, files_left: int
-) -> Outcome:
+def _compaction_outcome(step: RewriteDataFiles, done: Effect, *, files_left: int) -> Outcome:
     metrics = {
         "files_merged": done.data_files_in,
         "files_written": done.data_files_out,
@@ -381,7 +379,6 @@ def _compaction_outcome(
         "files_left": files_left,
         "bytes_rewritten": done.data_bytes_in,
         "delete_files_removed": sum(f.kind != "data" for f in done.removed),
-        **times,
     }
     summary = f"compacted {done.data_files_in} files into {done.data_files_out} in {count(done.bins, 'group')}"
     place = "" if step.branch is None else f"branch {step.branch}: "
