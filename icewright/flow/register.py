@@ -46,7 +46,7 @@ def _register(runtime: Runtime, ref: TableRef, place: str, *, dry_run: bool, rep
     now = catalog.load(ref)
     if now.metadata_location != result.metadata_location:
         raise Refused(f"{ref} is at {now.metadata_location}: somebody else registered it or has committed already")
-    details = {"metadata_location": now.metadata_location, "replaced": lost}
+    details = {"summary": str(ref), "metadata_location": now.metadata_location, "replaced": lost}  # not listed yet
     runtime.store.activity.record("registered", runtime.clock.now(), ref, **details)
     return result
 

@@ -296,6 +296,19 @@ def test_the_page_of_an_unreadable_table_claims_nothing(served: Served) -> None:
     assert not [text for text in ("ot evaluated yet", "No data files", "No partitions") if text in page]
 
 
+def test_the_sums_of_a_table_are_those_of_all_its_runs(served: Served) -> None:
+    """They do not stop at as many as a page lists."""
+    store = served.bench.store
+    (row,) = store.tables.list()
+    for _ in range(6):
+        job = store.jobs.claim(row.ref, row.table_uuid or "", (Operation.CHECK,), Trigger("manual", "a", "h:1:2"), NOW)
+        assert job is not None
+        for operation in Operation:
+            record_cost(store, job, row.ref, operation, 0.1)
+        store.jobs.finish(job, JobState.SUCCEEDED, "done", NOW)
+    assert f"in 90 days, by {6 * len(Operation)} runs" in served.client().get(PAGE, headers=BROWSER).text
+
+
 def test_the_last_run_of_an_operation_that_is_off(served: Served) -> None:
     """It is shown as it ended; an operation that is off and never ran is called disabled."""
     served.evaluate()

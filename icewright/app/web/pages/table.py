@@ -58,15 +58,15 @@ def _context(name: str, caller: Caller, key: str) -> tuple[str, dict[str, Any]]:
         raise Problem(404, f"a table has no tab {show}")
     ref = TableRef.parse(detail.table)
     waiting = caller.runtime.store.views.list_waiting(caller.visibility, None, 20, ref).items
-    runs = api.jobs.runs(replace(caller, action=Action.JOBS_READ), table=detail.table, limit=_RUNS).items
+    trend = api.overview.trend(caller, hours=TimeRange.QUARTER.hours, table=detail.table)
     context: dict[str, Any] = {
         "table": detail,
         "ref": ref,
         "shows": [(key, title, table_url(ref, show=key)) for key, title in TABS],
         "show": show,
         "next": table_view.outlook(detail, waiting),
-        "saved": table_view.saved(runs),
-        "runs": runs,
+        "saved": charts.total_savings(trend.points),
+        "range_of_saved": TimeRange.QUARTER,
         "may_act": _permissions(caller, ref),
         "key": key,
     }

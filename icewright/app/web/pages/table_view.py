@@ -148,20 +148,6 @@ class Outlook:
     job: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SavingsLine:
-    """Sums over the recent runs of a table."""
-
-    runs: int
-    data_files: int
-    snapshots: int
-    deleted_files: int
-    deleted_bytes: int
-    gb_hours: float
-    money: float
-    since: datetime | None
-
-
 def tone_of(score: int | None) -> str:
     """Return the colour class of a health score."""
     if score is None:
@@ -277,26 +263,6 @@ def outlook(detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> Outlo
 def _names(operations: Sequence[str]) -> str:
     words = [str(operation).replace("_", " ") for operation in operations]
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-
-
-def saved(runs: Sequence[models.Run]) -> SavingsLine:
-    """Return sums over recent runs."""
-
-    def total(*names: str) -> float:
-        return sum(float(run.metrics.get(name, 0)) for run in runs for name in names)
-
-    compactions = [run.metrics for run in runs if run.operation is Operation.COMPACT]
-    merged = sum(float(m.get("files_merged", 0)) - float(m.get("files_written", 0)) for m in compactions)
-    return SavingsLine(
-        runs=len(runs),
-        data_files=round(merged),
-        snapshots=round(sum(float(run.metrics.get("snapshots_expired", 0)) for run in runs if not run.undone)),
-        deleted_files=round(total("files_deleted", "orphans_removed")),
-        deleted_bytes=round(total("bytes_deleted")),
-        gb_hours=sum(run.gb_hours for run in runs),
-        money=total("money"),
-        since=min((run.started for run in runs), default=None),
-    )
 
 
 def knobs(all_knobs: Sequence[models.Knob], *, every: bool) -> list[tuple[str, list[tuple[models.Knob, str]]]]:
