@@ -82,9 +82,11 @@ def test_cadence(last: LastRun, settings: Mapping[str, object], due: bool) -> No
 
 
 def test_when_the_next_scan_is() -> None:
-    """Until then the verdict says when the last scan was and when the next is."""
-    verdict = _verdict(_scan(12))
-    assert verdict == NotDue("scanned at 2026-11-21 00:00 UTC, next scan at 2026-11-28 00:00 UTC", NOW + 156 * HOUR)
+    """Until then the verdict says when the last scan was and when the next is, and how many orphans it left."""
+    times = "scanned at 2026-11-21 00:00 UTC, next scan at 2026-11-28 00:00 UTC"
+    assert _verdict(_scan(12)) == NotDue(times, NOW + 156 * HOUR)
+    reported = _verdict(_scan(12, orphans_found=5, orphans_removed=0))
+    assert (reported.reason if isinstance(reported, NotDue) else "") == f"{times}; mode report leaves 5 orphan files"
 
 
 def test_a_later_scan_says_when_the_last_was() -> None:

@@ -14,6 +14,7 @@ from icewright.core.runs import REFUSED, LastRun
 from icewright.core.steps import SWITCHED_OFF, Blocked, Due, NotDue, RemoveOrphans, Verdict, Work
 from icewright.core.table import TableFacts
 from icewright.core.vacuum import collected_by, gc_enabled
+from icewright.core.words import count
 
 START_HOURS, LEAST_HOURS, MOST_HOURS = 7 * 24, 24, 90 * 24  # what `auto` begins with, and its bounds
 MANY = 0.01  # share of orphans that asks for more scans
@@ -42,7 +43,8 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         next_scan = last_scan + timedelta(hours=wait)
         if now < next_scan:
             times = f"scanned at {last_scan:%Y-%m-%d %H:%M} UTC, next scan at {next_scan:%Y-%m-%d %H:%M} UTC"
-            return NotDue(times, next_scan)
+            left = int(last.learned.get("orphans_found", 0) - removed) if mode == "report" else 0
+            return NotDue(f"{times}; mode report leaves {count(left, 'orphan file')}" if left else times, next_scan)
     files = facts.data_files + facts.delete_files + facts.manifest_count
     learned = last.learned if last is not None else {}
     if last_scan is None:
