@@ -68,7 +68,7 @@ class _LogEntry(_Struct):
 
 class _Log(_Struct):
     log_entries: tuple[_LogEntry, ...]
-    has_more: bool = False
+    has_more: bool
     token: str | None = None
 
 
@@ -80,7 +80,7 @@ class _Entry(_Struct):
 
 class _Entries(_Struct):
     entries: tuple[_Entry, ...]
-    has_more: bool = False
+    has_more: bool
     token: str | None = None
 
 
@@ -102,7 +102,7 @@ class _Contents(_Struct):
 
 class _Refs(_Struct):
     references: tuple[_Ref, ...]
-    has_more: bool = False
+    has_more: bool
     token: str | None = None
 
 
@@ -236,12 +236,14 @@ class NessieClient:
         while True:
             page = self._get(path, {**params, **({"page-token": token} if token else {})}, kind, size)
             yield page
-            if page.has_more and page.token in seen:
-                raise CatalogUnavailable(f"catalog {self.catalog}: {self.api} lists {path} in a circle")
-            seen.add(page.token or "")
-            token, params = page.token, {**params, **({"max-records": str(_PAGE)} if "max-records" in params else {})}
-            if not page.has_more or not token:
+            if not page.has_more:
                 return
+            if not page.token:  # a branch or commit that is left out frees its files
+                raise CatalogUnavailable(f"catalog {self.catalog}: {self.api} does not say how {path} goes on")
+            if page.token in seen:
+                raise CatalogUnavailable(f"catalog {self.catalog}: {self.api} lists {path} in a circle")
+            seen.add(page.token)
+            token, params = page.token, {**params, **({"max-records": str(_PAGE)} if "max-records" in params else {})}
 
     def _get(self, path: str, params: Mapping[str, str], kind: type[Any], size: ListingSize | None = None) -> Any:  # noqa: ANN401 - of that kind
         hooks = {} if size is None else {"hooks": size.hooks}

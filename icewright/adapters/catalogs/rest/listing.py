@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -14,6 +15,7 @@ from icewright.adapters.catalogs.rest.client import PARALLEL, RestClient, RestRe
 from icewright.core.errors import CatalogUnavailable
 
 Namespace = tuple[str, ...]
+_Page = TypeVar("_Page", "_Namespaces", "_Tables")
 _NO_LEVELS_BELOW = frozenset({400, 405, 406, 501})  # how servers say that their namespaces have one level
 _OK, _NOT_FOUND = 200, 404
 _VAIN_PAGES = 100  # in a row that bring nothing new, as of a server that hides what may not be seen
@@ -24,14 +26,18 @@ class _Table(msgspec.Struct, frozen=True):
     name: str
 
 
-class _Page(msgspec.Struct, frozen=True, rename="kebab"):
-    namespaces: tuple[tuple[str, ...], ...] = ()
-    identifiers: tuple[_Table, ...] = ()
+class _Namespaces(msgspec.Struct, frozen=True, rename="kebab"):
+    items: tuple[tuple[str, ...], ...] = msgspec.field(name="namespaces")
+    next_page_token: str | None = None
+
+
+class _Tables(msgspec.Struct, frozen=True, rename="kebab"):
+    items: tuple[_Table, ...] = msgspec.field(name="identifiers")
     next_page_token: str | None = None
 
 
 # made at once: threads that are the first to decode a struct at the same time crash in msgspec
-_PAGE = msgspec.json.Decoder(_Page)
+_NAMESPACES, _TABLES = msgspec.json.Decoder(_Namespaces), msgspec.json.Decoder(_Tables)
 
 
 class _NamespaceMissing(Exception):
@@ -58,7 +64,7 @@ class TableListing:
     def _tables(self, namespace: Namespace) -> list[tuple[str, ...]]:
         path = f"namespaces/{self.client.namespace(*namespace)}/tables"
         try:
-            return [(*t.namespace, t.name) for page in self._pages(path, {}) for t in page.identifiers]
+            return [(*t.namespace, t.name) for page in self._pages(path, {}, _TABLES) for t in page.items]
         except _NamespaceMissing:
             self._require_missing(namespace)
             return []
@@ -74,7 +80,7 @@ class TableListing:
         """Return the child namespaces; a server without nested namespaces has none."""
         # the session quotes the parameter again, so its levels are joined unquoted
         params = {"parent": unquote(self.client.namespace(*parent))} if parent else {}
-        namespaces = {n for page in self._pages("namespaces", params) for n in page.namespaces}
+        namespaces = {n for page in self._pages("namespaces", params, _NAMESPACES) for n in page.items}
         return sorted(n for n in namespaces if len(n) == len(parent) + 1 and n[: len(parent)] == parent)
 
     def _require_missing(self, namespace: Namespace) -> None:
@@ -88,19 +94,21 @@ class TableListing:
                 f"{self.client.where} lists namespace {'.'.join(namespace)} and does not find it: nothing is concluded"
             )
 
-    def _pages(self, path: str, params: Mapping[str, str]) -> Iterable[_Page]:
+    def _pages(self, path: str, params: Mapping[str, str], pages: msgspec.json.Decoder[_Page]) -> Iterable[_Page]:
         size = self.client.config.get("rest-page-size")
         page_params = {**params, **({"pageSize": str(size), "pageToken": ""} if size else {})}
         seen: set[_Table | Namespace] = set()
         seen_tokens: set[str] = set()
         vain = 0
         while True:
-            page = self._page(path, page_params)
+            page = self._page(path, page_params, pages)
+            if page is None:
+                return
             yield page
             token, known = page.next_page_token, len(seen)
             if not token:
                 return
-            seen.update(page.namespaces, page.identifiers)
+            seen.update(page.items)
             vain = 0 if len(seen) > known else vain + 1
             if token in seen_tokens or vain == _VAIN_PAGES:
                 raise CatalogUnavailable(
@@ -109,16 +117,17 @@ class TableListing:
             seen_tokens.add(token)
             page_params = {**page_params, "pageToken": token}
 
-    def _page(self, path: str, params: Mapping[str, str]) -> _Page:
+    def _page(self, path: str, params: Mapping[str, str], pages: msgspec.json.Decoder[_Page]) -> _Page | None:
+        """Return a page; None where the server's namespaces have one level."""
         answer = self.client.get(path, params, size=self.size)
         if answer.status == _NOT_FOUND and (path != "namespaces" or "parent" in params):
             raise _NamespaceMissing
         if answer.status in _NO_LEVELS_BELOW and "parent" in params and not params.get("pageToken"):
-            return _Page()
+            return None
         if answer.status != _OK:
             raise CatalogUnavailable(f"{self.client.where} did not list {path}: {answer.message}{_remedy(answer)}")
         try:
-            return _PAGE.decode(answer.body)
+            return pages.decode(answer.body)
         except msgspec.MsgspecError as error:
             raise CatalogUnavailable(f"{self.client.where} listed {path} in a way that is not the spec's") from error
 
