@@ -326,7 +326,7 @@ def _entries(schema: bytes, containers: Sequence[avro.Container]) -> pa.RecordBa
     )
     for name, field in (("bytes", "file_size_in_bytes"), ("records", "record_count")):
         if (largest := frame.select(pl.max(name)).item() or 0) > _LARGEST:
-            raise ValueError(f"an entry has a {field} of {largest}, more than any file has")
+            raise ValueError(f"an entry has a {field} of {largest}: `icewright repair` corrects it by the file")
     if (frame["content"] == POSITION_DELETES).any():
         single = _single_file(avro.read(schema, blocks, (ids.LOWER_BOUNDS, ids.UPPER_BOUNDS)))
         single = pl.select(pl.when(frame["content"] == POSITION_DELETES).then(single)).to_series()
