@@ -156,4 +156,5 @@ def create_app(application: AppState, settings: Settings, service_status: Servic
     app.state.heavy_slots = PrincipalSlots("heavy requests", HEAVY_PER_PRINCIPAL, MAX_HEAVY)
     app.state.simulations = pages.Simulations()
     problems.install(app)
+    app.add_exception_handler(pages.GoBack, pages.went_back)
     return app

@@ -18,6 +18,7 @@ from icewright.app.web.pages import (
     table,
     tables,
 )
+from icewright.app.web.pages.forms import GoBack, went_back
 from icewright.app.web.pages.login import ProblemPageMiddleware
 from icewright.app.web.pages.simulate import Simulations
 
@@ -25,4 +26,4 @@ router = APIRouter(include_in_schema=False)
 for module in (render, login, home, tables, table, jobs, actions, activity, simulate, policies, alerts, settings):
     router.include_router(module.router)
 
-__all__ = ["ProblemPageMiddleware", "Simulations", "router"]
+__all__ = ["GoBack", "ProblemPageMiddleware", "Simulations", "router", "went_back"]

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter
-from pydantic import ValidationError
 from starlette.responses import Response
 
 from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller
 from icewright.app.web.pages.formats import sentence
-from icewright.app.web.pages.forms import Submission, submitted
+from icewright.app.web.pages.forms import Submission, going_back, submitted
 from icewright.app.web.pages.render import Crumb, redirect, render_page
 from icewright.app.web.pages.urls import table_url
 from icewright.app.web.problems import Problem
-from icewright.core.errors import CommitConflict, TerminalError, UsageError
+from icewright.core.errors import UsageError
 from icewright.core.permissions import DELETING, Action, required_actions
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef
 from icewright.core.words import count
 
 router = APIRouter(prefix="/do")
-_BACK = (409, 422)  # shown as a message on the previous page
 _REFUSALS_SHOWN = 3  # tables of many on which nothing was started
 _REASON = "paused on the table's page"
 _TABLES = (Crumb("Tables", "/tables"),)
@@ -44,10 +42,8 @@ def run(submission: Annotated[Submission, submitted(Action.JOBS_DRY_RUN)]) -> Re
         caller.table(table, *required_actions(operations))  # whoever may not run them is not asked
     dry_run = how == "dry_run" or bool(deleting)
     body = models.JobRequest(operations=deleting or operations, dry_run=dry_run, force=form.one("force") == "yes")
-    try:
+    with going_back(back):
         started = api.triggers.start(table, body, Response(), caller, form.one("key")[:200] or None)
-    except Problem as problem:
-        return _redirect_or_raise(problem, back)
     if dry_run:
         fields = [("how", "confirmed"), ("key", form.one("key")), ("force", form.one("force"))]
         context: dict[str, Any] = {
@@ -63,11 +59,9 @@ def run(submission: Annotated[Submission, submitted(Action.JOBS_DRY_RUN)]) -> Re
 @router.post("/cancel")
 def cancel(submission: Annotated[Submission, submitted(Action.JOBS_CANCEL)]) -> Response:
     """Request cancellation of a job."""
-    job_id = submission.form.one("job")
-    try:
+    job_id = submission.caller.job(submission.form.one("job")).job_id
+    with going_back(f"/jobs/{job_id}"):
         job = api.jobs.cancel(job_id, submission.caller)
-    except Problem as problem:
-        return _redirect_or_raise(problem, f"/jobs/{submission.caller.job(job_id).job_id}")
     message = (
         "The job is cancelled."
         if job.state == "cancelled"
@@ -82,10 +76,8 @@ def undo(submission: Annotated[Submission, submitted(Action.JOBS_UNDO)]) -> Resp
     job_id = submission.form.one("job")
     job = submission.caller.job(job_id)
     back, confirmed = f"/jobs/{job.job_id}", submission.form.one("how") == "undo"
-    try:
+    with going_back(back):
         undone = api.jobs.undo(job.job_id, models.UndoRequest(dry_run=not confirmed), submission.caller)
-    except (TerminalError, CommitConflict) as error:
-        return redirect(back, sentence(str(error)), "bad")
     if undone.dry_run and not undone.already:
         crumbs = [Crumb("Jobs", "/jobs"), Crumb(undone.table, table_url(undone.table)), Crumb("Job", back)]
         return render_page(submission.caller, "undo.html", undone=undone, crumbs=crumbs)
@@ -97,14 +89,10 @@ def restore(submission: Annotated[Submission, submitted(Action.TABLES_RESTORE)])
     """Show which commits and rows go by a restore, or queue it once confirmed."""
     table, form, caller = _table(submission), submission.form, submission.caller
     back, confirmed = table_url(table, show="recovery"), form.one("how") == "confirmed"
-    try:
+    with going_back(back, "Choose a point, or write a time, a snapshot id, a tag or a branch."):
         to = form.one("to").strip() or form.one("point")
         body = models.RestoreRequest(to=to, dry_run=not confirmed, expected_snapshot_id=form.one("expected") or None)
         result = api.recovery.restore(table, body, Response(), caller)
-    except ValidationError:
-        return redirect(back, "Choose a point, or write a time, a snapshot id, a tag or a branch.", "warn")
-    except (Problem, TerminalError, CommitConflict) as error:
-        return _redirect_or_raise(error, back)
     if result.already:
         return redirect(back, sentence(result.summary))
     if result.job_id is None:
@@ -121,10 +109,8 @@ def repair(submission: Annotated[Submission, submitted(Action.TABLES_RESTORE)]) 
     approved = int(text) if (text := form.one("approved")[:18]).isdecimal() else 0
     dry_run = form.one("how") != "confirmed"
     body = models.RepairRequest(drop_lost=drop_lost, approved_rows=approved, dry_run=dry_run)
-    try:
+    with going_back(back):
         result = api.recovery.repair(table, body, Response(), caller)
-    except (Problem, TerminalError, CommitConflict) as error:
-        return _redirect_or_raise(error, back)
     if isinstance(result, models.Started):
         many = "With so many files a worker finds out what would be repaired; this page will show it."
         return redirect(f"/jobs/{result.job_id}", many if dry_run else "The repair waits for a worker.")
@@ -137,13 +123,10 @@ def erase(submission: Annotated[Submission, submitted(Action.TABLES_ERASE)]) -> 
     """Queue a search for rows, or once confirmed their erasure; the job's page shows what was found."""
     table, form, caller = _table(submission), submission.form, submission.caller
     dry_run = form.one("how") != "confirmed"
-
-    def queue() -> models.Started:
+    with going_back(table_url(table, show="recovery"), "Write which rows, as in email = 'ann@example.org'."):
         body = models.EraseRequest(where=form.one("where").strip(), dry_run=dry_run)
-        return api.recovery.erase(table, body, caller)
-
-    fault = "Write which rows, as in email = 'ann@example.org'."
-    return _queued("search" if dry_run else "erasure", queue, table_url(table, show="recovery"), fault)
+        result = api.recovery.erase(table, body, caller)
+    return _queued("search" if dry_run else "erasure", result)
 
 
 @router.post("/copy")
@@ -151,13 +134,9 @@ def copy(submission: Annotated[Submission, submitted(Action.TABLES_COPY)]) -> Re
     """Show what would be copied to a place, or queue the copy once confirmed."""
     table, form, caller = _table(submission), submission.form, submission.caller
     back, dry_run = table_url(table, show="recovery"), form.one("how") != "confirmed"
-    try:
+    with going_back(back, "Name the folder of the copy."):
         body = models.CopyRequest(to=form.one("to").strip(), dry_run=dry_run)
         result = api.recovery.copy(table, body, Response(), caller)
-    except ValidationError:
-        return redirect(back, "Name the folder of the copy.", "warn")
-    except (Problem, TerminalError, CommitConflict) as error:
-        return _redirect_or_raise(error, back)
     if isinstance(result, models.Started):
         return redirect(f"/jobs/{result.job_id}", "The copy waits for a worker.")
     crumbs = [*_TABLES, Crumb(table, back)]
@@ -170,12 +149,9 @@ def layouts(submission: Annotated[Submission, submitted(Action.JOBS_RUN)]) -> Re
     table, form, caller = _table(submission), submission.form, submission.caller
     dry_run = form.one("how") != "confirmed"
     filters = [line.strip() for text in form.all("filters") for line in text.splitlines() if line.strip()]
-
-    def queue() -> models.Started:
-        return api.recovery.layouts(table, models.LayoutsRequest(filters=filters, dry_run=dry_run), caller)
-
-    fault = "Write a filter a line, 1,000 of 1,000 characters at most."
-    return _queued("prediction" if dry_run else "measuring", queue, table_url(table), fault)
+    with going_back(table_url(table), "Write a filter a line, 1,000 of 1,000 characters at most."):
+        result = api.recovery.layouts(table, models.LayoutsRequest(filters=filters, dry_run=dry_run), caller)
+    return _queued("prediction" if dry_run else "measuring", result)
 
 
 @router.post("/register")
@@ -183,7 +159,7 @@ def register(submission: Annotated[Submission, submitted(Action.TABLES_COPY)]) -
     """Show which metadata file would be registered, or register it once confirmed."""
     form, caller = submission.form, submission.caller
     catalog, dry_run = form.one("catalog"), form.one("how") != "confirmed"
-    try:
+    with going_back("/settings", "Name the table, and a folder or metadata file."):
         body = models.RegisterRequest(
             place=form.one("place").strip(),
             name=form.one("name").strip(),
@@ -191,10 +167,6 @@ def register(submission: Annotated[Submission, submitted(Action.TABLES_COPY)]) -
             dry_run=dry_run,
         )
         result = api.recovery.register(catalog, body, caller)
-    except ValidationError:
-        return redirect("/settings", "Name the table, and a folder or metadata file.", "warn")
-    except (Problem, TerminalError, CommitConflict) as error:
-        return _redirect_or_raise(error, "/settings")
     if not dry_run:
         return redirect("/settings", f"{result.table} is registered; the next listing of {catalog} shows it.")
     crumbs = [Crumb("Settings", "/settings")]
@@ -205,24 +177,18 @@ def register(submission: Annotated[Submission, submitted(Action.TABLES_COPY)]) -
 def pause(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> Response:
     """Pause automatic maintenance of a table."""
     table = _table(submission)
-    try:
+    with going_back(table_url(table), "The reason is too long."):
         body = models.PauseRequest(reason=submission.form.one("reason").strip() or _REASON)
-    except ValidationError:
-        return redirect(table_url(table), "The reason is too long.", "bad")
-    return _apply(
-        table,
-        lambda: api.tables.pause(table, body, submission.caller),
-        "Paused: no automatic job starts until you resume the table.",
-    )
+    api.tables.pause(table, body, submission.caller)
+    return redirect(table_url(table), "Paused: no automatic job starts until you resume the table.")
 
 
 @router.post("/resume")
 def resume(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> Response:
     """Resume automatic maintenance of a table."""
     table = _table(submission)
-    return _apply(
-        table, lambda: api.tables.resume(table, submission.caller), "Resumed: automatic maintenance continues."
-    )
+    api.tables.resume(table, submission.caller)
+    return redirect(table_url(table), "Resumed: automatic maintenance continues.")
 
 
 @router.post("/bulk")
@@ -236,12 +202,8 @@ def bulk(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> R
         selected["all"] = True
     if (expected := form.one("expected")[:18]).isdecimal():
         selected["expected"] = int(expected)
-    try:
+    with going_back("/tables", "The names or the reason are too long, or no operation is chosen."):
         result = _bulk(caller, action, operation, selected, reason or "paused on the tables page")
-    except Problem as problem:
-        return _redirect_or_raise(problem, "/tables")
-    except ValidationError:
-        return redirect("/tables", "The names or the reason are too long, or no operation is chosen.", "bad")
     if not result.changed:
         fields = {"action": action, "operation": operation, "catalog": form.one("catalog"), "reason": reason}
         context: dict[str, Any] = {
@@ -276,10 +238,8 @@ def _bulk(caller: Caller, action: str, operation: str, selected: Mapping[str, An
 def pause_fleet(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> Response:
     """Pause the whole fleet, so that no job begins."""
     reason = submission.form.one("reason").strip() or "paused on the tables page"
-    try:
+    with going_back("/tables", "The reason is too long."):
         body = models.FleetPauseRequest(reason=reason, cancel_running=submission.form.one("cancel") == "yes")
-    except ValidationError:
-        return redirect("/tables", "The reason is too long.", "bad")
     api.bulk.pause_everything(body, submission.caller)
     return redirect("/tables", "Everything is paused: no job begins until you resume.", "warn")
 
@@ -291,11 +251,6 @@ def resume_fleet(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE
     return redirect("/tables", "Jobs begin again.")
 
 
-def _apply(table: str, change: Callable[[], None], message: str) -> Response:
-    change()
-    return redirect(table_url(table), message)
-
-
 def _table(submission: Submission) -> str:
     try:
         return str(TableRef.parse(submission.form.one("table")))
@@ -303,21 +258,5 @@ def _table(submission: Submission) -> str:
         raise Problem(404, str(error)) from error
 
 
-def _queued(what: str, queue: Callable[[], models.Started], back: str, fault: str) -> Response:
-    """Queue a job and show its page; `fault` says what is wrong with a form that the API does not take."""
-    try:
-        result = queue()
-    except ValidationError:
-        return redirect(back, fault, "warn")
-    except Problem as problem:
-        return _redirect_or_raise(problem, back)
-    return redirect(f"/jobs/{result.job_id}", f"The {what} waits for a worker; this page will show what it finds.")
-
-
-def _redirect_or_raise(error: Problem | TerminalError | CommitConflict, back: str) -> Response:
-    """Show an error on the page that the form came from, unless it is a problem for which there is no way back."""
-    if not isinstance(error, Problem):
-        return redirect(back, sentence(str(error)), "bad")
-    if error.status not in _BACK:
-        raise error
-    return redirect(back, sentence(error.detail), "bad")
+def _queued(what: str, started: models.Started) -> Response:
+    return redirect(f"/jobs/{started.job_id}", f"The {what} waits for a worker; this page will show what it finds.")

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
 
 from fastapi import Depends, Request
+from pydantic import ValidationError
+from starlette.responses import Response
 
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.identity import TOO_OLD, require_same_site
-from icewright.app.web.pages.render import form_token
+from icewright.app.web.pages.formats import sentence
+from icewright.app.web.pages.render import form_token, redirect
 from icewright.app.web.problems import Problem
+from icewright.core.errors import CommitConflict, TerminalError
 from icewright.core.permissions import Action
 
 _KIND = "application/x-www-form-urlencoded"
 _FIELDS = 1000
+_BACK = (409, 422)  # shown as a message on the page that the form came from
 
 
 @dataclass(frozen=True)
@@ -75,3 +81,35 @@ _SUBMISSIONS = {action: _submission_of(action) for action in Action}
 def submitted(action: Action) -> Any:  # noqa: ANN401 - a dependency
     """Return the dependency that yields a form of an authorised sender; the form is parsed before authentication."""
     return Depends(_SUBMISSIONS[action])
+
+
+class GoBack(Exception):
+    """Ends the request of a form by a redirect to the page that the form came from."""
+
+    def __init__(self, answer: Response) -> None:
+        self.answer = answer
+        super().__init__()
+
+
+@contextmanager
+def going_back(page: str, fault: str = "", statuses: Collection[int] = _BACK) -> Iterator[None]:
+    """Go back to a page with the reason when the block fails: the error's, or `fault` for a body that is no request.
+
+    A problem of none of the statuses is raised: there is no way back from it.
+    """
+    try:
+        yield
+    except ValidationError as error:
+        raise GoBack(redirect(page, fault, "warn")) from error
+    except (TerminalError, CommitConflict) as error:
+        raise GoBack(redirect(page, sentence(str(error)), "bad")) from error
+    except Problem as problem:
+        if problem.status not in statuses:
+            raise
+        raise GoBack(redirect(page, sentence(problem.detail), "bad")) from problem
+
+
+async def went_back(_: Request, error: Exception) -> Response:
+    """Return the redirect of a form that was refused."""
+    assert isinstance(error, GoBack)  # noqa: S101 - what it is registered for
+    return error.answer

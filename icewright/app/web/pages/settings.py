@@ -13,12 +13,11 @@ import icewright
 from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
-from icewright.app.web.pages.formats import sentence
-from icewright.app.web.pages.forms import Submission, submitted
+from icewright.app.web.pages.forms import Submission, going_back, submitted
 from icewright.app.web.pages.render import Crumb, redirect, render_page, stream_template
 from icewright.app.web.pages.urls import with_query
 from icewright.app.web.problems import Problem
-from icewright.core.errors import TerminalError, UsageError
+from icewright.core.errors import UsageError
 from icewright.core.permissions import Action, Role
 
 router = APIRouter()
@@ -26,7 +25,7 @@ PATH = "/settings"
 _TOKEN_DEFAULTS = {"name": "", "role": Role.VIEWER.value, "scope": "", "days": "90"}  # defaults of the token form
 _CATALOG_FIELDS = ("enabled", "namespaces", "tables", "detect_interval_seconds")
 _EVERY = 3.0  # seconds
-_UNPROCESSABLE, _MISSING, _CONFLICT = 422, 404, 409
+_UNPROCESSABLE, _MISSING = 422, 404
 
 
 @router.get(PATH)
@@ -59,20 +58,16 @@ def create(submission: Annotated[Submission, submitted(Action.TOKENS_MANAGE)]) -
 @router.post("/do/token/revoke")
 def revoke(submission: Annotated[Submission, submitted(Action.TOKENS_MANAGE)]) -> Response:
     """Revoke a token at once."""
-    try:
+    with going_back(PATH, statuses=(_MISSING,)):
         api.access.revoke(submission.form.one("token"), submission.caller)
-    except Problem as problem:
-        return _redirect_or_raise(problem, _MISSING, PATH)
     return redirect(PATH, "The token is revoked.")
 
 
 @router.post("/do/drain")
 def drain(submission: Annotated[Submission, submitted(Action.TABLES_PAUSE)]) -> Response:
     """Ask a process to take no more jobs, and to end when its jobs have."""
-    try:
+    with going_back(PATH, statuses=(_MISSING,)):
         process = api.bulk.drain(submission.form.one("process"), submission.caller)["process"]
-    except Problem as problem:
-        return _redirect_or_raise(problem, _MISSING, PATH)
     return redirect(PATH, f"{process} takes no more jobs, and ends when its jobs have.")
 
 
@@ -125,12 +120,8 @@ def vacuum(submission: Annotated[Submission, submitted(Action.CATALOGS_VACUUM)])
     """Show what a vacuum of a catalog would do, or begin it once confirmed."""
     catalog, dry_run = submission.form.one("catalog"), submission.form.one("how") != "confirmed"
     back = with_query("/vacuum", {"catalog": catalog})
-    try:
+    with going_back(back):
         answer = api.vacuums.start(catalog, api.vacuums.VacuumRequest(dry_run=dry_run), submission.caller, Response())
-    except Problem as problem:
-        return _redirect_or_raise(problem, _CONFLICT, back)
-    except TerminalError as error:
-        return redirect(back, f"{error}.", "bad")
     if dry_run:
         return _vacuum_page(submission.caller, catalog, answer, asks=True)
     return redirect(back, f"The vacuum of {catalog} has begun; this page will show its answer.")
@@ -189,13 +180,6 @@ def _token_request(filled: dict[str, str]) -> models.TokenRequest:
     scope = [part.strip() for part in filled["scope"].split(",") if part.strip()]
     more = {"role": filled["role"], "scope": scope, "days": filled["days"] or None}
     return models.TokenRequest.model_validate({"name": filled["name"], **more})
-
-
-def _redirect_or_raise(problem: Problem, expected: int, back: str) -> Response:
-    """Show a problem of the expected status on the page that the form came from, and raise any other."""
-    if problem.status != expected:
-        raise problem
-    return redirect(back, sentence(problem.detail), "bad")
 
 
 def _uncapitalised(message: str) -> str:
