@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from py4j.java_gateway import JavaPackage
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 
@@ -20,6 +21,12 @@ from tests.integration.bench import Bench
 _DATA, _EQUALITY = 0, 2
 _MAGIC, _PUFFIN = b"\xd1\xd3\x39\x64", b"PFA1"
 _POSITION = 2_147_483_545  # the field id of `_pos`
+
+
+def _iceberg(spark: Any) -> Any:
+    """Java's package, without a search of all jars for classes named `org`, `org.apache` and so on at each call."""
+    jvm = spark._jvm
+    return JavaPackage("org.apache.iceberg", jvm._gateway_client, jvm._id)
 
 
 @dataclass(frozen=True)
@@ -53,17 +60,13 @@ class JavaTable:
     def load(cls, bench: Bench, name: str) -> JavaTable:
         """The table as it is now."""
         spark: Any = bench.lake.spark()
-        loaded = spark._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"lake.{name}")
+        loaded = _iceberg(spark).spark.Spark3Util.loadIcebergTable(spark._jsparkSession, f"lake.{name}")
         return cls(bench, name, spark, loaded)
 
     @property
     def java(self) -> Any:
         """The package `org.apache.iceberg` of Spark's JVM."""
-        return self.spark._jvm.org.apache.iceberg
-
-    def summary(self) -> Mapping[str, str]:
-        """What the current snapshot says of itself."""
-        return dict(self.table.currentSnapshot().summary())
+        return _iceberg(self.spark)
 
     def live(self, branch: str = "main") -> list[Live]:
         """The data files of a branch."""
@@ -161,7 +164,7 @@ class JavaTable:
         if spec.isPartitioned():
             names = {field.field_id: field.name for field in self._schema().fields}
             partition = self.java.PartitionData(spec.partitionType())
-            for number, field in enumerate(spec.fields()):
+            for number, field in enumerate(spec.fields().toArray()):
                 partition.set(number, columns[names[field.sourceId()]][0])
             builder.withPartition(partition)
         return builder

@@ -150,6 +150,8 @@ def picture(bench: Bench, name: str) -> Picture:
     at = table.column_names.index("_file")
     placed = pa.array([by_path[path] for path in table.column(at).to_pylist()], pa.string())
     loaded = bench.lake.catalog.load_table(name)
+    snapshot = loaded.current_snapshot()
+    said = snapshot.summary if snapshot and snapshot.summary else {}
     kinds = {number: found.field_type for number, found in loaded.schema()._lazy_id_to_field.items()}
     return Picture(
         files,
@@ -158,7 +160,7 @@ def picture(bench: Bench, name: str) -> Picture:
         _read(lambda: loaded.scan().to_arrow()),
         _read(lambda: _by_duckdb(files)) if not deletes else "deletes",
         {number: kind for number, kind in kinds.items() if isinstance(kind, PrimitiveType)},
-        {name: java.summary().get(name) for name in _SUMMARY},
+        {name: said.get(name) for name in _SUMMARY},
     )
 
 
@@ -185,7 +187,7 @@ def live(
                 entry["file-path"], partition, entry, number, source.metadata, source.read(columns=None if rows else [])
             )
         files[partition].append(file)
-        for delete in task.deletes():
+        for delete in task.deletes().toArray():  # a list, read to its end, ends in an exception of Java's
             where, about = said(delete)
             key = (about["file-path"], about.get("content-offset", 0))
             deletes[key] = (about["content"], about["file-format"], where)
