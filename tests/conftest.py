@@ -25,7 +25,7 @@ from tests.nightly import NIGHTLY
 from tests.postgres import postgres
 from tests.rest import fixture
 from tests.s3 import s3_server
-from tests.servers.jvm import LIGHT
+from tests.servers.jvm import LIGHT, keep_permissions
 from tests.servers.rest_server import RestHost
 
 if TYPE_CHECKING:
@@ -218,11 +218,17 @@ def spark_pool(
 ) -> Iterator[SparkPool]:
     """A pool over the catalog `lake`; Spark starts when a test first asks for the session."""
     from icewright.adapters.catalogs.translate import sql_catalog
-    from icewright.adapters.engines.spark.pool import SparkPool
+    from icewright.adapters.engines.spark.pool import SparkApplication, SparkPool
+
+    class Pool(SparkPool):
+        def _start(self) -> SparkApplication:
+            started = super()._start()
+            keep_permissions(started.session)
+            return started
 
     postgres = sql_catalog("any", {"uri": "postgresql://any/any", "warehouse": "any"})  # for its driver
     home = tmp_path_factory.mktemp("spark")
-    pool = SparkPool(
+    pool = Pool(
         "tests",
         "local[2]",
         {
