@@ -141,8 +141,6 @@ class ExpireSnapshots:
 
     snapshot_ids: tuple[int, ...]
     remove_refs: tuple[str, ...]
-    older_than: datetime
-    retain_last: int
     delete_files: bool
     max_concurrent_deletes: int
     by_spark: bool

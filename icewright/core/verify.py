@@ -8,7 +8,6 @@ from typing import Any
 
 from icewright.core.ancestry import ancestors
 from icewright.core.branches import on_branch
-from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import RefKind, Snapshot, SnapshotRef, TableFacts, TableMetadata
 from icewright.core.writer_state import stated_number, summary_number
 
@@ -40,7 +39,11 @@ def identity_violations(
 
 
 def expiry_violations(
-    before: TableMetadata, after: TableMetadata, step: ExpireSnapshots, unused_specs: Collection[int] = frozenset()
+    before: TableMetadata,
+    after: TableMetadata,
+    snapshot_ids: Collection[int],
+    refs: Collection[str] = (),
+    unused_specs: Collection[int] = frozenset(),
 ) -> list[str]:
     """Return violations of an expiry: all but the planned snapshots and refs, and unused specs, is unchanged."""
     broken = identity_violations(before, after, unused_specs)
@@ -49,11 +52,11 @@ def expiry_violations(
         broken.append(f"the commit replaced {replaced}, not {before.metadata_location}")
     if before.current_snapshot_id != after.current_snapshot_id:
         broken.append("the current snapshot changed")
-    kept_refs = {r for r in before.refs if r.name not in step.remove_refs}
+    kept_refs = {r for r in before.refs if r.name not in refs}
     broken += [f"ref {r.name} changed" for r in sorted(kept_refs - set(after.refs), key=lambda r: r.name)]
-    removed_ids = set(before.by_id) - set(after.by_id) - set(step.snapshot_ids)
+    removed_ids = set(before.by_id) - set(after.by_id) - set(snapshot_ids)
     broken += [f"snapshot {s} is gone though not planned" for s in sorted(removed_ids)]
-    remaining_ids = set(step.snapshot_ids) & set(after.by_id)
+    remaining_ids = set(snapshot_ids) & set(after.by_id)
     broken += [f"snapshot {s} is still there" for s in sorted(remaining_ids)]
     return broken
 

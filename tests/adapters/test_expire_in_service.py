@@ -60,7 +60,7 @@ CONTENT = {
 }
 LISTED = {1: (1, 4), 2: (2, 4), 3: (3,)}  # the numbers of each snapshot's manifests
 GONE = {f"{FOLDER}/snap-1.avro", f"{FOLDER}/m1", f"{FOLDER}/stats-1", OLD}  # with snapshot 1
-STEP = ExpireSnapshots((1, 99), (), NOW, 1, True, 3, False)
+STEP = ExpireSnapshots((1, 99), (), True, 3, False)
 TAG = SnapshotRef("tag", RefKind.TAG, 1)
 
 

@@ -74,7 +74,7 @@ def test_an_explicit_snapshot_that_a_ref_holds(workspace: Workspace, kind: str) 
     job_id = runtime.store.jobs.claim(base.ref, base.table_uuid, (EXPIRE,), runtime.trigger, workspace.clock.now())
     assert job_id is not None
     held = ids(craft)[-1 if kind == "main" else 0]
-    step = ExpireSnapshots((held, ids(craft)[1]), (), base.last_updated, 1, True, 4, False)
+    step = ExpireSnapshots((held, ids(craft)[1]), (), True, 4, False)
     with pytest.raises(Refused, match="main" if kind == "main" else "holder"):
         runtime.engine.run(StepRequest(job_id, EXPIRE, step, base))
     assert (workspace.metadata(), workspace.files()) == (base, files)

@@ -36,7 +36,6 @@ def test_old_snapshots_beyond_the_count_are_due() -> None:
     verdict = _verdict(metadata(MANY))
     step = _step(verdict)
     assert step.snapshot_ids == (1, 2, 3, 4, 5)
-    assert (step.older_than, step.retain_last) == (NOW - timedelta(hours=WEEK), 5)
     assert (step.delete_files, step.max_concurrent_deletes, step.by_spark) == (True, 16, False)
     assert isinstance(verdict, Due)
     assert verdict.work.operation is Operation.EXPIRE_SNAPSHOTS
@@ -153,8 +152,6 @@ def test_knobs_reach_the_step() -> None:
     assert _step(_verdict(table, found)) == ExpireSnapshots(
         snapshot_ids=(1, 3),
         remove_refs=(),
-        older_than=NOW - timedelta(hours=2),
-        retain_last=1,
         delete_files=False,
         max_concurrent_deletes=3,
         by_spark=True,

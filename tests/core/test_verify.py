@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import MAIN, PartitionFacts, RefKind, Snapshot, SnapshotRef, TableMetadata
 from icewright.core.verify import (
     expiry_violations,
@@ -24,15 +23,7 @@ from icewright.testing import NOW, facts, metadata, partition, snapshot, spec
 TAG = SnapshotRef("v1", RefKind.TAG, 2)
 OLD = SnapshotRef("old", RefKind.TAG, 1)
 BEFORE = metadata([40, 30, 20], refs=[TAG, OLD])
-STEP = ExpireSnapshots(
-    snapshot_ids=(1,),
-    remove_refs=("old",),
-    older_than=NOW,
-    retain_last=1,
-    delete_files=True,
-    max_concurrent_deletes=1,
-    by_spark=False,
-)
+PLANNED = (1,), ("old",)  # snapshots and refs
 AFTER = replace(
     BEFORE,
     snapshots=BEFORE.snapshots[1:],
@@ -65,10 +56,10 @@ def test_specs_that_nothing_uses_may_go() -> None:
     """A spec that the caller names as unused may be gone; any other may not, an expiry's commit included."""
     unused = spec(1, id="identity")
     before = replace(BEFORE, specs=(*BEFORE.specs, unused))
-    assert identity_violations(before, BEFORE, {1}) == expiry_violations(before, AFTER, STEP, {1}) == []
+    assert identity_violations(before, BEFORE, {1}) == expiry_violations(before, AFTER, *PLANNED, {1}) == []
     assert (
         identity_violations(before, BEFORE, {0})
-        == expiry_violations(before, AFTER, STEP, {0})
+        == expiry_violations(before, AFTER, *PLANNED, {0})
         == ["a partition spec is gone"]
     )
 
@@ -90,14 +81,17 @@ def test_specs_that_nothing_uses_may_go() -> None:
 @pytest.mark.cases(6, 11)
 def test_expiry(change: dict[str, Any], fault: str) -> None:
     """An expiry takes the planned snapshots and refs, all of them, and nothing else."""
-    (broken,) = expiry_violations(BEFORE, replace(AFTER, **change), STEP)
+    (broken,) = expiry_violations(BEFORE, replace(AFTER, **change), *PLANNED)
     assert broken.startswith(fault)
 
 
 def test_an_expiry_as_planned() -> None:
     """What was planned breaks nothing, nor does a ref that somebody else made meanwhile."""
-    assert expiry_violations(BEFORE, AFTER, STEP) == []
-    assert expiry_violations(BEFORE, replace(AFTER, refs=(*AFTER.refs, SnapshotRef("new", RefKind.TAG, 3))), STEP) == []
+    assert expiry_violations(BEFORE, AFTER, *PLANNED) == []
+    assert (
+        expiry_violations(BEFORE, replace(AFTER, refs=(*AFTER.refs, SnapshotRef("new", RefKind.TAG, 3))), *PLANNED)
+        == []
+    )
 
 
 @pytest.mark.cases(83)

@@ -13,7 +13,7 @@ from icewright.core.table import RefKind, SnapshotRef
 from icewright.flow.reconcile import end_interrupted
 from icewright.flow.unknown_commit import landed_metrics
 from icewright.ports import AddSnapshot, LedgerState, StepRequest
-from icewright.testing import NOW, REF, metadata, partition, spec
+from icewright.testing import REF, metadata, partition, spec
 from tests.flow.bench import COMPACT, EXPIRE, YOUNG, Bench, states
 
 COMMITTED, SKIPPED, FAILED, DEFERRED = OperationState
@@ -124,7 +124,7 @@ def test_a_table_that_is_dropped_before_a_lost_reply_is_looked_at(bench: Bench, 
 def test_an_expiry_of_refs_alone_landed_when_they_are_gone() -> None:
     """No snapshot of it is left in the table, as it never meant to expire one."""
     tag = SnapshotRef("old", RefKind.TAG, 1)
-    step = ExpireSnapshots((), ("old",), NOW, 1, delete_files=True, max_concurrent_deletes=1, by_spark=False)
+    step = ExpireSnapshots((), ("old",), delete_files=True, max_concurrent_deletes=1, by_spark=False)
     assert landed_metrics(step, metadata((24, 2), refs=[tag]), "job", frozenset({1, 2})) is None
     assert landed_metrics(step, metadata((24, 2)), "job", frozenset({1, 2})) == {
         "snapshots_expired": 0,

@@ -118,8 +118,6 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     step = ExpireSnapshots(
         snapshot_ids=plan.snapshot_ids,
         remove_refs=plan.remove_refs,
-        older_than=now - timedelta(hours=knobs[RETENTION]),
-        retain_last=knobs[MIN_SNAPSHOTS],
         delete_files=knobs[DELETE_FILES],
         max_concurrent_deletes=knobs[EXPIRE_CONCURRENCY],
         by_spark=knobs[EXPIRE_ENGINE] == "spark" and not plan.is_empty,

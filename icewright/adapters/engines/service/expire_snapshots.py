@@ -174,7 +174,7 @@ class ExpireInService:
                 ledger.close_removal(removal, None)
             self.deletion.keep(job_id, actions, "the commit came to nothing")
             raise
-        if broken := expiry_violations(base, after, step, unused.specs):
+        if broken := expiry_violations(base, after, step.snapshot_ids, step.remove_refs, unused.specs):
             raise InvariantViolated(
                 f"{base.ref}: expire_snapshots broke the table: {'; '.join(broken)}; nothing deleted"
             )

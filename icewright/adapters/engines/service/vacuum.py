@@ -52,7 +52,6 @@ from icewright.core.policy import (
 )
 from icewright.core.retention import Expiry, uncommitted_files, writer_state_rule
 from icewright.core.runs import FileAction, Outcome, backoff, committed, skipped
-from icewright.core.steps import ExpireSnapshots
 from icewright.core.table import TableMetadata
 from icewright.core.vacuum import CutoffPolicy, resolve
 from icewright.core.verify import expiry_violations
@@ -151,7 +150,7 @@ class BranchVacuum:
                     break
                 head, metadata = fresh
                 continue
-            if violations := expiry_violations(metadata, after, _step(expiry, work)):
+            if violations := expiry_violations(metadata, after, expiry.snapshot_ids):
                 where = f"{metadata.ref} on {head.reference.name}"
                 raise InvariantViolated(f"{where}: vacuum broke the table: {'; '.join(violations)}; nothing deleted")
             return expiry
@@ -367,16 +366,3 @@ class BranchVacuum:
         recorded = [one for one in registrations if one.is_of(unread.ref, unread.table_uuid)]
         folders = {directory_key(folder) for one in recorded for folder in (*one.places, *one.folders)}
         return folders_overlap({*unread.folders, *folders}, table.folders)
-
-
-def _step(expiry: Expiry, work: VacuumOf) -> ExpireSnapshots:
-    """Return the expiry as a step, the form in which its commit is verified."""
-    return ExpireSnapshots(
-        snapshot_ids=expiry.snapshot_ids,
-        remove_refs=(),
-        older_than=work.survey.policy.at(work.survey.taken),
-        retain_last=1,
-        delete_files=False,
-        max_concurrent_deletes=CONCURRENT_DELETES,
-        by_spark=False,
-    )
