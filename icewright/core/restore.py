@@ -47,7 +47,7 @@ class RestorePlan:
 
     @property
     def already(self) -> bool:
-        """Return whether main leads there now."""
+        """Return whether the target is the current snapshot already."""
         return self.target.snapshot_id == self.head.snapshot_id
 
     @property

@@ -286,7 +286,7 @@ class Walk:
                 self._short.discard(content.content_id)
 
     def satisfied(self, content_ids: Iterable[str]) -> None:
-        """Record that the tables' own metadata has the snapshots to keep: no commit is needed for them."""
+        """Record that the own metadata of these tables has the snapshots to keep, so that they need no older commit."""
         self._short.difference_update(content_ids)
 
     def unmet(self) -> tuple[str, frozenset[Key]]:

@@ -47,7 +47,7 @@ class KeySample:
 
     @classmethod
     def merged(cls, samples: Sequence[KeySample]) -> KeySample:
-        """Return one sample of the rows that the samples were taken of."""
+        """Return one sample of the rows of all samples together."""
         below = min(sample.below for sample in samples)
         return cls(pa.concat_tables([_with_hashes_up_to(s.keys, below) for s in samples if s.keys.num_columns]), below)
 

@@ -37,7 +37,7 @@ class TimelineMark:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """A timeline from its first to its last moment."""
+    """A stretch of time on which events are placed, from its first to its last moment."""
 
     first: datetime
     last: datetime
