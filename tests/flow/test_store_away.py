@@ -6,8 +6,11 @@ import threading
 from typing import NoReturn
 
 import pytest
+from psycopg.errors import DiskFull
+from sqlalchemy.exc import OperationalError
 
 from icewright.adapters.store.coordination import SqlFleetPauses
+from icewright.adapters.store.failures import unavailable
 from icewright.adapters.store.history import SqlRuns
 from icewright.adapters.store.registrations import SqlRegistrations
 from icewright.app.worker import Worker
@@ -110,3 +113,18 @@ def test_a_job_whose_run_the_store_does_not_take_counts_for_no_table(bench: Benc
         bench.run(EXPIRE, ref=ref)
     assert job_states(bench) == [JobState.INTERRUPTED]
     assert bench.store.jobs.count_consecutive(ref, JobState.INTERRUPTED) == 0
+
+
+def test_a_full_disk_of_the_store_is_named_with_its_remedy(bench: Bench) -> None:
+    """By a cycle in the words of the store, as nothing about it is unexpected."""
+    bench.table()
+    full = unavailable(bench.store.db.engine, OperationalError("", {}, DiskFull("No space left on device")))
+
+    class Full(SqlRuns):
+        def record(self, row: RunRow, ref: TableRef) -> None:
+            raise full
+
+    bench.store.runs = Full(bench.store.db)
+    (job,) = bench.cycle().jobs
+    assert job.reason == str(full)
+    assert job.reason.endswith(" failed: No space left on device; make room on its disk")
