@@ -107,9 +107,11 @@ def test_a_phone_shows_where_one_is_and_breaks_long_words(site: Site, desk: Open
     site.tell("operation_started", EVENTS, **told)
     site.tell("operation_finished", EVENTS, **told, state="skipped", summary=reason)
     site.finish(job_id, JobState.SKIPPED, reason)
-    for path in (f"/jobs/{job_id}", "/jobs", "/activity"):
+    for path in (f"/jobs/{job_id}", "/activity", "/jobs"):
         window.page.goto(path)
         assert window.page.evaluate(WIDER) <= 0, path
+    row = window.page.locator("tr", has_text=job_id[-8:])
+    expect(row.get_by_text("compact, rewrite manifests").first).to_be_visible()
 
 
 def test_a_long_name_covers_no_other_fact(site: Site, desk: Opener) -> None:
