@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -204,43 +204,47 @@ def application(
     clock: Clock | None = None,
 ) -> Iterator[Application]:
     """Wire the application for the duration of the block. `command` holds the knobs of --set."""
-    store = open_store(config)
-    set_read_limits(ReadLimits.of_settings(**config.reading.model_dump()))
-    shared = SharedClock(lambda: server_time(store.engine))
-    test_clock, clock = clock, clock or shared
-    catalogs: dict[str, AnyCatalog] = {}
-    on_demand = _OnDemand(lambda: _files(config, partial(_vended_credentials, config, catalogs)))
-    files = cast("IcebergFiles", on_demand)
-    # a test that sets the clock also sets the age of files
-    storage_time = (lambda path: files.time(path)) if test_clock is None else lambda _: test_clock.now()  # noqa: PLW0108 - loads
-    for name, entry in config.catalogs.items():
-        catalogs[name] = open_catalog(_properties(entry), _metadata_files(entry, files), clock, entry.environment)
-    pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
-    reports = _reports(config)
-    policy = partial(_policy, config, store, catalogs, command or {})
+    with ExitStack() as opened:
+        store = open_store(config)
+        opened.callback(store.engine.dispose)
+        set_read_limits(ReadLimits.of_settings(**config.reading.model_dump()))
+        shared = SharedClock(lambda: server_time(store.engine))
+        test_clock, clock = clock, clock or shared
+        catalogs: dict[str, AnyCatalog] = {}
+        on_demand = _OnDemand(lambda: _files(config, partial(_vended_credentials, config, catalogs)))
+        files = cast("IcebergFiles", on_demand)
+        # a test that sets the clock also sets the age of files
+        storage_time = (lambda path: files.time(path)) if test_clock is None else lambda _: test_clock.now()  # noqa: PLW0108 - loads
+        for name, entry in config.catalogs.items():
+            catalog = open_catalog(_properties(entry), _metadata_files(entry, files), clock, entry.environment)
+            catalogs[name] = opened.enter_context(closing(catalog))
+        reports = {name: opened.enter_context(closing(source)) for name, source in _reports(config).items()}
+        pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
+        for pool in pools.values():
+            opened.callback(pool.stop)
+        policy = partial(_policy, config, store, catalogs, command or {})
 
-    def build() -> Engines:
-        from icewright.app.engines import build_engines  # noqa: PLC0415 - Arrow and Polars take long to load
+        def build() -> Engines:
+            from icewright.app.engines import build_engines  # noqa: PLC0415 - Arrow and Polars take long to load
 
-        return build_engines(config, catalogs, pools, on_demand(), store, policy, clock, storage_time)
+            return build_engines(config, catalogs, pools, on_demand(), store, policy, clock, storage_time)
 
-    engine = _OnDemand(build)
-    runtime = Runtime(
-        catalogs=catalogs,
-        files=files,
-        engine=cast(Engine, engine),
-        store=store,
-        clock=clock,
-        policy=policy,
-        scopes=StoredScopes({name: entry.scope for name, entry in config.catalogs.items()}, store.catalogs, clock),
-        limits=config.limits,
-        trigger=Trigger(kind, user(), holder()),
-        vacuums=engine.vacuums if any(c.type == "nessie" for c in config.catalogs.values()) else {},
-        process_has_ended=is_dead,
-        calibration=Calibration(store.runs, clock, {name: entry.pool for name, entry in config.catalogs.items()}),
-    )
-    alerting = Alerting(open_channels(config.alerts.channels), config.alerts.rules)
-    try:
+        engine = _OnDemand(build)
+        runtime = Runtime(
+            catalogs=catalogs,
+            files=files,
+            engine=cast(Engine, engine),
+            store=store,
+            clock=clock,
+            policy=policy,
+            scopes=StoredScopes({name: entry.scope for name, entry in config.catalogs.items()}, store.catalogs, clock),
+            limits=config.limits,
+            trigger=Trigger(kind, user(), holder()),
+            vacuums=engine.vacuums if any(c.type == "nessie" for c in config.catalogs.values()) else {},
+            process_has_ended=is_dead,
+            calibration=Calibration(store.runs, clock, {name: entry.pool for name, entry in config.catalogs.items()}),
+        )
+        alerting = Alerting(open_channels(config.alerts.channels), config.alerts.rules)
         with (
             with_tracing(config.opentelemetry, runtime, listener or runtime.emit) as traced,
             with_lineage(config.openlineage, config.path.parent, runtime, traced) as emit,
@@ -249,12 +253,6 @@ def application(
             runtime = replace(runtime, emit=emit)
             names, faults = directory(config), partial(store_faults, store)
             yield Application(config, runtime, pools, engine, shared, archiving, alerting, names, reports, faults)
-    finally:
-        for pool in pools.values():
-            pool.stop()
-        for opened in (*reports.values(), *catalogs.values()):
-            opened.close()
-        store.engine.dispose()
 
 
 def _policy(config: Config, store: SqlStore, catalogs: Mapping[str, AnyCatalog], command: Mapping[str, Any]) -> Policy:

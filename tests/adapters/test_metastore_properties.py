@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 
 from icewright.adapters.catalogs.translate import CatalogProperties, glue_catalog, hive_catalog, sql_catalog
@@ -101,6 +102,8 @@ def test_two_accounts_in_one_pool(tmp_path: Path) -> None:
     with refused as caught, application(read_config(file), kind="tests"):
         pass
     assert "hush" not in str(caught.value)
+    opened = {Path(opened.path).name for opened in psutil.Process().open_files()}
+    assert "state.db" not in opened, "what was opened before the refusal is closed"
     file.write_text(
         CONFIG.format(home=tmp_path).replace(
             "type: glue, properties: {glue.access-key-id: b",

@@ -11,8 +11,8 @@ from __future__ import annotations
 import io
 import sqlite3
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,7 +45,7 @@ class Cache:
             return {}
         fingerprints = dict(manifests)
         try:
-            with self._lock, closing(self._connect()) as database:
+            with self._lock, self._database() as database:
                 turn = database.execute("update size set turn = turn + 1 returning turn").fetchone()[0]
                 rows: list[tuple[str, int, bytes, int]] = []
                 for start in range(0, len(manifests), 500):
@@ -77,7 +77,7 @@ class Cache:
         """Store manifests. A full disk or a locked file disables the cache and raises nothing."""
         rows = [(path, fingerprint, batch.serialize().to_pybytes()) for (path, fingerprint), batch in batches.items()]
         try:
-            with self._lock, closing(self._connect()) as database:
+            with self._lock, self._database() as database:
                 turn = database.execute("select turn from size").fetchone()[0]
                 for path, fingerprint, blob in rows:
                     deleted = database.execute("delete from manifests where path = ? returning length(batch)", (path,))
@@ -106,14 +106,15 @@ class Cache:
     def _file(self) -> Path:
         return self.folder / f"manifests-{_VERSION}.db"
 
-    def _connect(self) -> sqlite3.Connection:
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection]:
         self.folder.mkdir(parents=True, exist_ok=True)
-        database = sqlite3.connect(self._file, timeout=30, isolation_level="IMMEDIATE")
-        with suppress(sqlite3.OperationalError):  # another process changes it at this moment
-            database.execute("pragma journal_mode = wal")
-        database.execute("pragma synchronous = off")  # rows that a power cut loses are only read again
-        database.executescript(_SCHEMA)
-        return database
+        with closing(sqlite3.connect(self._file, timeout=30, isolation_level="IMMEDIATE")) as database:
+            with suppress(sqlite3.OperationalError):  # another process changes it at this moment
+                database.execute("pragma journal_mode = wal")
+            database.execute("pragma synchronous = off")  # rows that a power cut loses are only read again
+            database.executescript(_SCHEMA)
+            yield database
 
     def _give_up(self, error: Exception) -> None:
         """Remove a broken file; leave a locked file, a full disk or a missing folder for a later attempt."""
