@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from functools import partial
@@ -21,9 +22,9 @@ pytestmark = pytest.mark.external  # makes a lakehouse or a store for each test
 
 
 def test_init_leads_to_a_first_verdict(workspace: Workspace) -> None:
-    """Answers typed on a pseudo-terminal give a valid file whose catalog is not enabled, and the tables' verdicts.
+    """Answers typed on a pseudo-terminal give a valid file whose catalog is not enabled, checks, and verdicts.
 
-    A type of catalog that there is not is asked for again.
+    A type of catalog that there is not is asked for again. Where Spark is not installed, that is one failed check.
     """
     workspace.make(partial(metrics, commits=20, rows_per_file=2))
     folder = workspace.home / "new"
@@ -31,14 +32,21 @@ def test_init_leads_to_a_first_verdict(workspace: Workspace) -> None:
     answers = ("sqlite", "sql", "lake", f"sqlite:///{workspace.home}/catalog.db", f"file://{workspace.home}/warehouse")
     terminal, program = pty.openpty()
     command = [sys.executable, "-m", "icewright", "init"]
-    process = subprocess.Popen(command, cwd=folder, stdin=program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    (folder / "pyspark.py").write_text("raise ModuleNotFoundError(name='pyspark')\n", encoding="utf-8")
+    paths = {**os.environ, "PYTHONPATH": f"{folder}:{os.environ.get('PYTHONPATH', '')}"}
+    process = subprocess.Popen(
+        command, cwd=folder, env=paths, stdin=program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     os.write(terminal, "".join(f"{answer}\n" for answer in answers).encode())
     printed, _ = process.communicate(timeout=60)
     os.close(terminal)
     os.close(program)
     text = printed.decode()
-    assert process.returncode == 0, text
+    assert process.returncode == 1, text
     assert "wrote icewright.yaml" in text
+    assert re.search(r"ok +catalog lake: 1 table listed", text)
+    assert re.search(r"failed +pool default .*pip install", text)
+    assert "Mend what failed" in text
     assert "lake.ops.metrics" in text
     assert "expire_snapshots" in text
     assert "enabled: false" in (folder / "icewright.yaml").read_text(encoding="utf-8")

@@ -167,7 +167,7 @@ def test_a_hot_partition_of_a_stream_is_merged(operation: str, due: bool) -> Non
     found = compact.evaluate(facts(hot, of=table), Knobs(), None, NOW)
     assert isinstance(found, Due) is due
     reason = found.why if isinstance(found, Due) else found.reason if isinstance(found, NotDue) else ""
-    assert ("their writers only append" if due else "hot, left to the writer") in reason
+    assert ("whose writers only append" if due else "hot, left to the writer") in reason
 
 
 @pytest.mark.parametrize(("larger", "merged"), [(3, 24), (12, 36)])

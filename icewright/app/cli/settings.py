@@ -27,11 +27,12 @@ from icewright.app.cli.base import (
     write_file,
 )
 from icewright.app.cli.completing import complete_knob, complete_scope
-from icewright.core.errors import ConfigError, IcewrightError, PackagesMissing, UsageError, requires_extra
+from icewright.core.errors import ConfigError, UsageError, requires_extra
 from icewright.core.permissions import Action, Role
 from icewright.core.words import count
 
 if TYPE_CHECKING:
+    from icewright.app.doctor import Check
     from icewright.core.permissions import Grant
     from icewright.ports.access import TokenRow
 
@@ -135,18 +136,24 @@ def doctor(as_json: Json = False) -> None:
 
     Each failed check names its remedy.
     """
+    checks = _checks(shown=not as_json)
+    if as_json:
+        output.print_json({"checks": [{"check": c.name, "ok": c.ok, "said": c.result} for c in checks]})
+    leave(0 if all(c.ok for c in checks) else 1)
+
+
+def _checks(*, shown: bool) -> list[Check]:
+    """Return the checks of the installation; each is shown as it ends."""
     from icewright.app.doctor import examine
 
     checks = []
     with open_application() as opened:
         for check in examine(opened):
             checks.append(check)
-            if not as_json:
+            if shown:
                 result = "[green]ok[/]    " if check.ok else "[red]failed[/]"
                 output.echo(f"{result}  {output.escape(check.name)}: {output.escape(check.result)}")
-    if as_json:
-        output.print_json({"checks": [{"check": c.name, "ok": c.ok, "said": c.result} for c in checks]})
-    leave(0 if all(c.ok for c in checks) else 1)
+    return checks
 
 
 @app.command()
@@ -172,7 +179,8 @@ def init(
 ) -> None:
     """Write a configuration for your catalog, step by step.
 
-    The catalog is not enabled, so that nothing runs by itself. The command checks the file and explains all tables.
+    The catalog is not enabled, so that nothing runs by itself. The command checks the file, catalog, storage and Spark
+    as `icewright doctor` does, and explains all tables.
     """
     from icewright.app.bootstrap import read_config
 
@@ -205,17 +213,15 @@ catalogs:
         raise
     OPTIONS.config = str(file)
     output.echo(f"[green]wrote[/] {output.escape(file)}")
-    try:
+    failed = [check.name for check in _checks(shown=True) if not check.ok]
+    if f"catalog {name}" not in failed:
         reading.explain()
-    except PackagesMissing:
-        raise
-    except IcewrightError as error:
-        output.error(error)
-        output.note(f"Correct {file}, then `icewright doctor` checks it again.")
+    if failed:
+        output.note("Mend what failed, then `icewright doctor` checks it again.")
         leave(1)
     output.echo(
-        f"Next: `icewright doctor` checks storage and Spark. Set `enabled: true` in {output.escape(file)} when you are "
-        "ready: then `icewright plan` shows what would run, and `icewright cycle` runs it."
+        f"Next: set `enabled: true` in {output.escape(file)} when you are ready. Then `icewright plan` shows what "
+        "would run, and `icewright cycle` runs it."
     )
 
 

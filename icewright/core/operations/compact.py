@@ -171,7 +171,7 @@ def _reasons(facts: TableFacts, choice: Choice) -> list[str]:
         reasons.append(f"{merged}, target {target}{choice.reads}")
         if hot := sum(rewrite.hot for rewrite in by_size):
             reasons.append(
-                f"{count(hot, 'hot partition')} among them: their writers only append, and do not conflict with it"
+                f"{count(hot, 'hot partition')} among them, whose writers only append: they do not conflict with it"
             )
     if by_deletes := [rewrite.partition for rewrite in choice.with_cause(Cause.DELETES)]:
         files = sum(p.delete_files for p in by_deletes)
