@@ -35,8 +35,14 @@ def kind(value: object) -> str:
 
 def near(name: str, known: Sequence[str], *, listed: bool = True) -> str:
     """Return a hint at the name that was probably meant; where none is alike, all names, if they may be listed."""
-    ending = [candidate for candidate in known if candidate.endswith(f".{name}")]
-    if alike := ending[:1] or get_close_matches(name, known, 1):
+    begun = {candidate[: len(name)]: candidate for candidate in reversed(known)}
+    alike = (
+        [candidate for candidate in known if candidate.endswith(f".{name}")]
+        or get_close_matches(name, known, 1, 0.85)
+        or [begun[beginning] for beginning in get_close_matches(name, begun, 1, 0.85)]
+        or get_close_matches(name, known, 1, 0.7)
+    )
+    if alike:
         return f"; did you mean {alike[0]}?"
     return f"; known are {', '.join(known)}" if known and listed else ""
 

@@ -59,3 +59,10 @@ def test_an_error_is_told_in_one_line(message: str, line: str) -> None:
 def test_a_name_that_is_unknown_has_a_hint(name: str, hint: str) -> None:
     """A name that ends so goes before one that looks alike."""
     assert near(name, ["lake.web.clicks_by_day", "lake.web.clicks"]) == hint
+
+
+def test_a_beginning_with_a_slip_has_a_hint() -> None:
+    """The start of a long name goes before a name that is only as long, and what is hardly alike is no hint."""
+    knobs = ["compact.strategy", "compact.target_file_size_mb"]
+    assert near("compact.targt", knobs) == "; did you mean compact.target_file_size_mb?"
+    assert near("prod.nope.x", ["prod.web.ads"], listed=False) == ""
