@@ -222,11 +222,13 @@ def test_values_that_no_table_has(change: dict[str, Any]) -> None:
 def test_a_time_at_the_ends_of_the_calendar_is_named_by_its_field(milliseconds: int) -> None:
     """Ages are added to times and taken from them, and a commit is a millisecond later than the one before."""
     at = {"timestamp-ms": milliseconds}
-    for change in (
+    changes: list[dict[str, Any]] = [
         {"last-updated-ms": milliseconds},
         {"snapshots": [document()["snapshots"][0] | at]},
         {"metadata-log": [{"metadata-file": "s3://b/0.json"} | at]},
-    ):
+    ]
+    changes += [{"snapshot-log": [{"snapshot-id": 1} | at]}] if milliseconds > 0 else []
+    for change in changes:
         field = "last-updated-ms" if "last-updated-ms" in change else "timestamp-ms"
         with pytest.raises(MetadataUnreadable, match=rf"s3://b/m\.json: not as the spec has it .*{field}"):
             parse(REF, "s3://b/m.json", json.dumps(document() | change).encode())

@@ -34,7 +34,8 @@ _LONGEST_MS = 365 * 100 * 86_400_000  # of an age: an older time would lie befor
 # the largest age of a recovery point's tag, which no arithmetic uses, but which must be exact
 _EXACT_MS = 2**53
 # a time of the years 1000 to 8999: ages of centuries can be added to it and taken from it
-_Time = Annotated[int, Meta(ge=-30_610_224_000_000, le=221_845_391_999_999)]
+_LATEST_MS = 221_845_391_999_999
+_Time = Annotated[int, Meta(ge=-30_610_224_000_000, le=_LATEST_MS)]
 NO_SNAPSHOT = -1  # how older writers say that a table has none
 
 # the keys of a summary that are read
@@ -96,7 +97,7 @@ class _LogEntry(SpecObject, frozen=True, gc=False):
 
 class _HistoryEntry(SpecObject, frozen=True, gc=False):
     snapshot_id: int
-    timestamp_ms: _Time
+    timestamp_ms: int  # a check names one that is out of order
 
 
 class _Metadata(SpecObject, frozen=True, gc=False):
@@ -138,6 +139,8 @@ def parse(ref: TableRef, location: str, content: bytes) -> TableMetadata:
         metadata = _parse(ref, location, len(content), decoded)
         if any(_NUL in text for text in (metadata.location, metadata.table_uuid, *metadata.write_paths)):
             raise ValueError("a location or an id with the character U+0000")  # noqa: TRY301 - as the others
+        if decoded.snapshot_log and decoded.snapshot_log[-1].timestamp_ms > _LATEST_MS:  # no commit is before it
+            raise ValueError("the last timestamp-ms of its snapshot-log is after the year 8999")  # noqa: TRY301 - as the others
         # new files would be written to the root of this machine
         if not split(metadata.location).authority and key(metadata.location) == "/":
             raise ValueError(f"the location {decoded.location!r} is no folder")  # noqa: TRY301 - as the others
