@@ -40,7 +40,7 @@ def near(name: str, known: Sequence[str], *, listed: bool = True) -> str:
         [candidate for candidate in known if candidate.endswith(f".{name}")]
         or get_close_matches(name, known, 1, 0.85)
         or [begun[beginning] for beginning in get_close_matches(name, begun, 1, 0.85)]
-        or get_close_matches(name, known, 1, 0.7)
+        or get_close_matches(name, known, 1, 0.65)
     )
     if alike:
         return f"; did you mean {alike[0]}?"

@@ -102,8 +102,8 @@ def test_two_accounts_in_one_pool(tmp_path: Path) -> None:
     with refused as caught, application(read_config(file), kind="tests"):
         pass
     assert "hush" not in str(caught.value)
-    opened = {Path(opened.path).name for opened in psutil.Process().open_files()}
-    assert "state.db" not in opened, "what was opened before the refusal is closed"
+    opened = {opened.path for opened in psutil.Process().open_files()}
+    assert str(tmp_path / "state.db") not in opened, "what was opened before the refusal is closed"
     file.write_text(
         CONFIG.format(home=tmp_path).replace(
             "type: glue, properties: {glue.access-key-id: b",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -56,7 +57,8 @@ def test_explain(workspace: Workspace) -> None:
     workspace("pause", NAME, "--reason", "looking")
     (again,) = workspace("explain", "--json").json
     assert (again["table"], again["paused"]) == (NAME, "looking")
-    assert "paused: looking" in workspace("explain").out
+    assert re.search(rf"{NAME} .* paused +looking", workspace("explain").out)
+    assert "paused: looking" in workspace("explain", NAME).out
 
 
 def test_pause_and_resume(workspace: Workspace) -> None:
