@@ -34,6 +34,7 @@ from icewright.adapters.engines.service.reachable import (
     manifests_of,
     paths_by_manifest,
     statistics_of,
+    with_kinds,
 )
 from icewright.adapters.engines.service.row_faults import Answer, RowCheck
 from icewright.core.errors import MetadataUnreadable
@@ -45,9 +46,12 @@ from icewright.ports.work import WorkerThreads
 
 _SLICE = 512  # manifests that are read together
 _FEW = 1_000  # files that may be asked for one by one
+_KEPT = 250_000  # files whose entries stay in memory, so that no manifest is read again for those at fault
 _SEED = 5
 _CONCURRENCY = 16
 _NO_FILES = pl.DataFrame(schema={"hash": pl.UInt64, "listed": pl.Int64})
+_HASHED = ("hash", "bytes", "manifest")
+_NO_HASHES = pl.DataFrame(schema={"hash": pl.UInt64, "bytes": pl.Int64, "manifest": pl.UInt32})
 _DIFFERS = pl.col("listed").is_null() | (pl.col("bytes") != pl.col("listed")).fill_null(value=False)
 Item = TypeVar("Item")
 RowReader = Callable[[RowCheck, Sequence[ContentFile]], Iterable[Answer]]
@@ -64,7 +68,7 @@ class IntegrityCheck:
     since: int | None = None  # sequence number up to which a check as deep has found no fault; None: all is read
     read_rows: RowReader | None = None  # at level `rows`
     _listed: pl.DataFrame = field(default_factory=_NO_FILES.clone, init=False)
-    _named: list[pl.DataFrame] = field(default_factory=list, init=False)  # hash, bytes, manifest of content files
+    _named: list[pl.DataFrame] = field(default_factory=list, init=False)  # of content files: entries, or their hashes
     _as_spelt: bool = field(default=True, init=False)
     _manifests: list[pl.DataFrame] = field(default_factory=list, init=False)
     _checked: int = field(default=0, init=False)
@@ -90,12 +94,13 @@ class IntegrityCheck:
             manifests = self._distinct_manifests()
             self._hash_all(manifests)
             self._listed = listing.result()
-        numbers, count = self._differing(manifests)
-        if count > _FEW:
+        differing = self._differing(manifests)
+        if differing.height + len(self._suspects) > _FEW:
             self._as_spelt = False
             self._hash_all(manifests)
             self._listed = self._list_places()
-            numbers, _ = self._differing(manifests)
+            differing = self._differing(manifests)
+        numbers = self._note_kept(manifests, differing)
         _read_halving(numbers, partial(self._read, manifests), partial(self._manifest_is_unreadable, manifests))
         faults, unread = self._faults(), dict[str, str]()
         contents = list[ContentFile]()
@@ -169,30 +174,44 @@ class IntegrityCheck:
     def _hash_all(self, manifests: pl.DataFrame) -> None:
         """Hash the paths of the content files of all manifests that can be read."""
         self._checked = 0
+        self._named.clear()
         for start in range(0, manifests.height, _SLICE):
             numbers = range(start, min(start + _SLICE, manifests.height))
             _read_halving(numbers, partial(self._hash, manifests), partial(self._manifest_is_unreadable, manifests))
 
     def _hash(self, manifests: pl.DataFrame, numbers: Sequence[int]) -> None:
         numbered = pl.Series(numbers, dtype=pl.UInt32)
-        hashes = [
-            frame.select("bytes", hash=self._hashes(frame["path"]), manifest=numbered.gather(frame["manifest"]))
+        frames = [
+            frame.with_columns(hash=self._hashes(frame["path"]), manifest=numbered.gather(frame["manifest"]))
             for frame in paths_by_manifest(self.files, manifests[numbers], spare_cores=1)  # for the listing
         ]
-        self._checked += sum(frame.height for frame in hashes)
-        self._named += hashes
+        self._checked += sum(frame.height for frame in frames)
+        self._named += frames if self._checked <= _KEPT else [frame.select(_HASHED) for frame in frames]
 
-    def _differing(self, manifests: pl.DataFrame) -> tuple[Sequence[int], int]:
-        """Return the manifests with files that the listing does not show as they are named, and how many files."""
+    def _differing(self, manifests: pl.DataFrame) -> pl.DataFrame:
+        """Return `row` and `manifest` of the content files that the listing does not show as they are named."""
         self._suspects.clear()
         small = self._small(manifests)
         self._checked += small.height
-        self._compare(small)
-        if not self._named:
-            return (), len(self._suspects)
-        differing = pl.concat(self._named).join(self._listed, on="hash", how="left").filter(_DIFFERS)
+        for path, size, kind in self._unlike_listed(small).select("path", "bytes", "kind").iter_rows():
+            self._suspects[path] = size, kind
+        hashes = pl.concat([_NO_HASHES, *(frame.select(_HASHED) for frame in self._named)]).with_row_index("row")
+        return hashes.join(self._listed, on="hash", how="left").filter(_DIFFERS).select("row", "manifest")
+
+    def _note_kept(self, manifests: pl.DataFrame, differing: pl.DataFrame) -> Sequence[int]:
+        """Note the differing files whose entries were kept, and return the manifests to read again for the others."""
+        kept = [frame for frame in self._named if "path" in frame.columns]
+        count = sum(frame.height for frame in kept)
+        if count:
+            rows = pl.concat(kept)[differing.filter(pl.col("row") < count)["row"]]
+            self._note(with_kinds(rows), manifests["path"])
         self._named.clear()
-        return sorted(set(differing["manifest"])), differing.height + len(self._suspects)
+        return sorted(set(differing.filter(pl.col("row") >= count)["manifest"]))
+
+    def _note(self, differing: pl.DataFrame, manifests: pl.Series) -> None:
+        for path, size, kind, number in differing.select("path", "bytes", "kind", "manifest").iter_rows():
+            self._suspects[path] = size, kind
+            self._suspects_by_manifest[manifests[number]].add(path)
 
     def _small(self, manifests: pl.DataFrame) -> pl.DataFrame:
         """Return the files of metadata that snapshots need."""
@@ -202,8 +221,7 @@ class IntegrityCheck:
     def _read(self, manifests: pl.DataFrame, numbers: Sequence[int]) -> None:
         paths = manifests["path"].gather(list(numbers))
         for frame in content_by_manifest(self.files, manifests[numbers]):
-            for path, number in self._compare(frame).select("path", "manifest").iter_rows():
-                self._suspects_by_manifest[paths[number]].add(path)
+            self._note(self._unlike_listed(frame), paths)
 
     def _list_is_unreadable(self, snapshot: Snapshot, error: MetadataUnreadable) -> None:
         self._unreadable[snapshot.manifest_list or self.metadata.metadata_location] = "manifest list", str(error)
@@ -211,14 +229,11 @@ class IntegrityCheck:
     def _manifest_is_unreadable(self, manifests: pl.DataFrame, number: int, error: MetadataUnreadable) -> None:
         self._unreadable[manifests["path"][number]] = "manifest", str(error)
 
-    def _compare(self, files: pl.DataFrame) -> pl.DataFrame:
-        """Note files that the listing does not show with the length that is expected, and return them."""
+    def _unlike_listed(self, files: pl.DataFrame) -> pl.DataFrame:
+        """Return the files that the listing does not show with the length that is expected."""
         named = files.with_columns(hash=self._hashes(files["path"]))
         listed = self._listed.filter(pl.col("hash").is_in(named["hash"].implode()))  # a join would index all of it
-        differing = named.join(listed, on="hash", how="left").filter(_DIFFERS)
-        for path, size, kind in differing.select("path", "bytes", "kind").iter_rows():
-            self._suspects[path] = size, kind
-        return differing
+        return named.join(listed, on="hash", how="left").filter(_DIFFERS)
 
     def _faults(self) -> list[FileFault]:
         faults: dict[str, tuple[FileFaultKind, str, str]] = {

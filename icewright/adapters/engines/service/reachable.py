@@ -79,11 +79,15 @@ def content_of(files: TableFiles, manifests: pl.DataFrame) -> Iterator[pl.DataFr
 
 def content_by_manifest(files: TableFiles, manifests: pl.DataFrame) -> Iterator[pl.DataFrame]:
     """Yield what `content_of` does, with `manifest`: the row of `manifests` that each file is named by."""
+    yield from map(with_kinds, paths_by_manifest(files, manifests))
+
+
+def with_kinds(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return rows of `paths_by_manifest` as those of `content_by_manifest`."""
     vector = pl.col("format") == "PUFFIN"
     kind = pl.col("content").replace_strict(CONTENT_KINDS, default=CONTENT_KINDS[0])
     kinds = pl.when(vector).then(pl.lit("deletion vectors")).otherwise(kind).alias("kind")
-    for frame in paths_by_manifest(files, manifests):
-        yield frame.select("path", "bytes", kinds, "manifest")
+    return frame.select("path", "bytes", kinds, "manifest")
 
 
 def paths_by_manifest(files: TableFiles, manifests: pl.DataFrame, *, spare_cores: int = 0) -> Iterator[pl.DataFrame]:
