@@ -40,7 +40,6 @@ class GcConfig:
     default_cutoff: str | None = None
     grace: str | None = None
     per_ref: bool = False  # whether it has policies for single references
-    expected_files: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

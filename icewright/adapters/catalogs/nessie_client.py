@@ -119,7 +119,6 @@ class _Config(_Struct):
     default_cutoff_policy: str | None = None
     new_files_grace_period: str | None = None
     per_ref_cutoff_policies: Sequence[object] | None = None
-    expected_file_count_per_content: int | None = None
 
 
 class _Repository(_Struct):
@@ -219,12 +218,8 @@ class NessieClient:
         """Return the stored configuration of garbage collection; None if there is none."""
         for config in self._get("config/repository", {"type": "GARBAGE_COLLECTOR"}, _Repository).configs or ():
             if config.type == "GARBAGE_COLLECTOR":
-                return GcConfig(
-                    config.default_cutoff_policy,
-                    config.new_files_grace_period,
-                    bool(config.per_ref_cutoff_policies),
-                    config.expected_file_count_per_content,
-                )
+                per_ref = bool(config.per_ref_cutoff_policies)
+                return GcConfig(config.default_cutoff_policy, config.new_files_grace_period, per_ref)
         return None
 
     def _pages(
