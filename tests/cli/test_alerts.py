@@ -97,10 +97,10 @@ def test_an_alert_is_silenced(workspace: Workspace, service: str, taken: list[di
     missing = workspace("acknowledge", "4711")
     assert (missing.code, "there is no open alert 4711" in missing.err) == (2, True)
     with application(read_config(workspace.path), kind="test") as app:
-        entries = app.runtime.store.audit.entries(None, None, 10)
-    assert [(entry.action, entry.details) for entry in entries] == [
-        ("alerts.acknowledge", {"withdrawn": True}),
-        ("alerts.acknowledge", {"note": "a deploy", "silent_until": entries[1].details["silent_until"]}),
+        entries = app.runtime.store.audit.entries(None, None, 10, action="alerts.acknowledge")
+    assert [entry.details for entry in entries] == [
+        {"withdrawn": True},
+        {"note": "a deploy", "silent_until": entries[1].details["silent_until"]},
     ]
 
 

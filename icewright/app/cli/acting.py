@@ -13,6 +13,7 @@ import typer
 
 from icewright.app import output
 from icewright.app.cli import views
+from icewright.app.cli.auditing import audit
 from icewright.app.cli.backend import RunRequest, backend
 from icewright.app.cli.base import (
     CatalogOption,
@@ -23,7 +24,6 @@ from icewright.app.cli.base import (
     Table,
     Yes,
     app,
-    audit,
     confirm,
     exit_code,
     known_table,

@@ -9,16 +9,18 @@ from __future__ import annotations
 import gc
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
 
 from icewright import __version__
+from icewright.app.cli.auditing import AuditedCommand, Declined
+from icewright.app.cli.auditing import opened as begin_change
 from icewright.app.cli.completing import complete_catalog, complete_job, complete_knob, complete_table
 from icewright.app.interrupts import requested
 from icewright.core.errors import UsageError, requires_extra
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from icewright.core.guardrails import Guardrail
     from icewright.core.policy import Operation
     from icewright.core.runs import JobState
-    from icewright.flow.runtime import Runtime
     from icewright.ports import TableRow
 
 #: The commands in the order in which `--help` lists them, by purpose.
@@ -48,6 +49,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Run as a service": ("serve", "worker", "drain", "token", "archive", "db", "mcp"),
     "Set up and try out": ("demo", "init", "config", "doctor", "simulate"),
 }  # fmt: skip
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 _AGE, _MINUTES = re.compile(r"(\d{1,6})([mhdw])"), {"m": 1, "h": 60, "d": 1440, "w": 10080}
 _COLLECTION, _SELDOM = gc.get_threshold(), 1_000_000  # allocations between collections
 EXAMPLES = """\
@@ -88,7 +90,14 @@ class _SectionedGroup(_Group):
         formatter.write("\n" + EXAMPLES)
 
 
-app = typer.Typer(
+class _App(typer.Typer):
+    """An application whose commands leave entries in the audit log for what they change."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
+        return super().command(name, cls=AuditedCommand, **options)
+
+
+app = _App(
     cls=_SectionedGroup,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -96,11 +105,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
     help="Keep Apache Iceberg tables healthy.",
 )
-config_app = typer.Typer(
-    cls=_Group, no_args_is_help=True, help="Check the configuration; explain, set and unset knobs."
-)
-db_app = typer.Typer(cls=_Group, no_args_is_help=True, help="Migrate the state store.")
-token_app = typer.Typer(cls=_Group, no_args_is_help=True, help="Create, list and revoke API tokens.")
+config_app = _App(cls=_Group, no_args_is_help=True, help="Check the configuration; explain, set and unset knobs.")
+db_app = _App(cls=_Group, no_args_is_help=True, help="Migrate the state store.")
+token_app = _App(cls=_Group, no_args_is_help=True, help="Create, list and revoke API tokens.")
 app.add_typer(config_app, name="config")
 app.add_typer(db_app, name="db")
 app.add_typer(token_app, name="token")
@@ -207,6 +214,7 @@ def open_application(kind: str = "manual", *, without_catalogs: bool = False, **
         if gc.get_threshold()[0] == _SELDOM:
             gc.freeze()  # what is loaded stays, and no collection looks at it again
             gc.set_threshold(*_COLLECTION)
+        begin_change(opened.runtime)
         yield replace(opened, runtime=replace(opened.runtime, stopping=requested.is_set))
 
 
@@ -323,25 +331,7 @@ def confirm(question: str, *, yes: bool) -> None:
             raise
         typer.echo(err=True)
         raise UsageError("no answer came: confirm with --yes") from None
-    raise typer.Exit(1)
-
-
-def audit(runtime: Runtime, action: str, target: str, place: Sequence[str] | None, **details: object) -> None:
-    """Write a change by the command line to the audit log."""
-    from icewright.ports.access import AuditRow
-
-    entry = AuditRow(
-        at=runtime.clock.now(),
-        actor=runtime.trigger.actor,
-        via="local",
-        action=action,
-        target=target,
-        place=tuple(place) if place else None,
-        refused=False,
-        source="command line",
-        details=details,
-    )
-    runtime.store.audit.append(entry)
+    raise Declined(1)
 
 
 def exit_code(states: Sequence[JobState | str]) -> int:

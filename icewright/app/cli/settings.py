@@ -12,13 +12,13 @@ import typer
 
 from icewright.app import output
 from icewright.app.cli import reading, views
+from icewright.app.cli.auditing import audit
 from icewright.app.cli.backend import backend
 from icewright.app.cli.base import (
     OPTIONS,
     Json,
     Table,
     app,
-    audit,
     config_app,
     leave,
     open_application,
