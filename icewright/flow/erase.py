@@ -109,7 +109,10 @@ def erase(
 
 
 def _search(runtime: Runtime, ref: TableRef, predicate: str) -> RowSearchReport:
-    """Return the matching rows, each file with what keeps it beyond its age, whatever an erasure's run does."""
+    """Return the matching rows, each file with what keeps it beyond its age, whatever an erasure's run does.
+
+    A file that is old enough already has no time from which it may go.
+    """
     report, now = runtime.engine.find_rows(ref, predicate), runtime.clock.now()
     metadata = runtime.catalog(ref).load(ref)
     policy = runtime.with_settings(parse_settings("erase", SETTINGS)).policy()
@@ -125,7 +128,11 @@ def _search(runtime: Runtime, ref: TableRef, predicate: str) -> RowSearchReport:
             return "gc.enabled is false on the table"
         return "; ".join(writers) if file.until is None or file.until - ORPHAN_AGE >= since else ""
 
-    return replace(report, found=tuple(replace(file, retained_by=retained_by(file)) for file in report.found))
+    def until(file: FoundRows) -> datetime | None:
+        return None if file.until is None or file.until <= now else file.until
+
+    found = (replace(file, until=until(file), retained_by=retained_by(file)) for file in report.found)
+    return replace(report, found=tuple(found))
 
 
 def job_options(runtime: Runtime, predicate: str, *, dry_run: bool) -> Mapping[str, Any]:

@@ -125,6 +125,8 @@ def test_rows_are_found_in_every_place_that_keeps_them(workspace: Workspace) -> 
     now = workspace.clock.now()
     late = [step.place for step in result.steps if step.is_late(now + timedelta(hours=30))]
     assert late == [RowPlace.BRANCH, RowPlace.TAG, RowPlace.RECOVERY_POINT]
+    times = {step.place: step.until for step in result.steps if step.until is not None}
+    assert (RowPlace.SNAPSHOT in times, min(times.values()) > now) == (False, True), times  # old enough is now
     assert workspace.files() == files
     with pytest.raises(Refused, match="no certificate"):
         certificate(certified(result), b"key")
