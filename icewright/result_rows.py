@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Row = TypeVar("Row")
 _SHOWN = 100  # rows that a notebook shows
+_LISTED = 20  # entries of a mapping in one cell
+_PRINTED = 3  # rows that a console shows
 
 
 class Rows(Sequence[Row], Generic[Row]):
@@ -42,7 +44,8 @@ class Rows(Sequence[Row], Generic[Row]):
         return hash(self._rows)
 
     def __repr__(self) -> str:
-        return f"Rows({list(self._rows)!r})"
+        first, more = ", ".join(map(repr, self._rows[:_PRINTED])), len(self) - _PRINTED
+        return f"Rows({len(self):,} {self._kind.__name__}: [{first}{f', and {more:,} more' if more > 0 else ''}])"
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """Return the rows as dictionaries by field name."""
@@ -93,7 +96,7 @@ def _cell(value: object) -> str:
         case list() | tuple():
             return some(value)
         case dict():
-            return ", ".join(f"{name}: {_cell(item)}" for name, item in value.items())
+            return some([f"{name}: {_cell(item)}" for name, item in value.items()], _LISTED)
         case datetime():
             return f"{value:%Y-%m-%d %H:%M:%S}"
     return str(value)

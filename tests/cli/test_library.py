@@ -93,6 +93,7 @@ def test_no_row_changes_the_type_of_a_column() -> None:
     assert rows.to_polars().row(150) == tuple({**asdict(known), "due": ["compact"]}.values())
     assert rows[:0].to_arrow().schema == rows[:1].to_arrow().schema == rows.to_arrow().schema
     assert (rows._repr_html_().count("<tr>"), "and 51 more rows" in rows._repr_html_()) == (101, True)
+    assert (repr(rows).count("TableSummary("), repr(rows)[-14:]) == (3, "and 148 more])")
     for kind in (Advice, HealthComponent, OperationResult, OperationVerdict, PastJob):
         empty: Rows[object] = Rows(kind, [])
         assert empty.to_arrow().column_names == empty.to_polars().columns == [one.name for one in fields(kind)]
