@@ -82,7 +82,7 @@ def test_the_plan_is_what_the_cycle_runs(workspace: Workspace) -> None:
 
 
 def test_a_catalog_that_is_not_enabled(workspace: Workspace) -> None:
-    """Everything that is due waits with the reason, and the exit code is 0."""
+    """Everything that is due waits with the reason, which people read once, and the exit code is 0."""
     workspace.make(HISTORY)
     workspace.write("", enabled="false")
     result = workspace("cycle", "--json")
@@ -90,6 +90,9 @@ def test_a_catalog_that_is_not_enabled(workspace: Workspace) -> None:
     assert {d["operation"] for d in result.json["deferred"]} == {"expire_snapshots", "remove_orphans"}
     assert all(d["reason"].endswith("set catalogs.lake.enabled to true") for d in result.json["deferred"])
     assert all(d.keys() >= {"table", "operation", "reason"} for d in result.json["deferred"])
+    workspace.make(partial(sessions, rows_per_file=2))
+    shown = workspace("plan").out
+    assert (shown.count("is not enabled"), shown.count("expire_snapshots, remove_orphans")) == (1, 1), shown
 
 
 def test_a_catalog_that_does_not_answer(workspace: Workspace) -> None:

@@ -89,9 +89,7 @@ def show_plan(document: Mapping[str, Any]) -> None:
         for number, job in enumerate(document["jobs"], 1)
     ]
     rows("To start now", _PLAN, jobs)
-    if waiting := document["deferred"]:
-        lines = [(d["position"], d["table"], d["operation"], d["reason"]) for d in waiting]
-        rows("Waiting", (Column("place", right=True), _TABLE, Column("operation"), "reason"), lines)
+    _show_waiting(document["deferred"])
     _show_errors(document.get("errors", ()))
 
 
@@ -101,10 +99,24 @@ def show_cycle(document: Mapping[str, Any]) -> None:
     if document["jobs"]:
         lines = [(j["table"], j["state"], j["summary"]) for j in document["jobs"]]
         rows("Jobs", (_TABLE, Column("state"), "summary"), lines)
-    if document["deferred"]:
-        waiting = [(d["table"], d["operation"], d["reason"]) for d in document["deferred"]]
-        rows("Waiting", (_TABLE, Column("operation"), "reason"), waiting)
+    _show_waiting(document["deferred"])
     _show_errors(document["errors"])
+
+
+def _show_waiting(deferred: Sequence[Mapping[str, Any]]) -> None:
+    """Print the operations that wait: those of a table with one reason together, a reason of all of them once."""
+    waiting: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for one in deferred:
+        waiting.setdefault((one["table"], one["reason"]), []).append(one)
+    lines = [
+        (same[0]["position"], table, ", ".join(one["operation"] for one in same), reason)
+        for (table, reason), same in waiting.items()
+    ]
+    columns = (Column("place", right=True, rank=1), _TABLE, "operations", "reason")
+    if len(lines) > 1 and len({reason for _, reason in waiting}) == 1:
+        rows(f"Waiting: {deferred[0]['reason']}", columns[:-1], [line[:-1] for line in lines])
+    elif lines:
+        rows("Waiting", columns, lines)
 
 
 def _show_errors(errors: Sequence[Mapping[str, str]]) -> None:
