@@ -59,7 +59,7 @@ def guarded(world: World, own: TableMetadata) -> DeletionGuard:
 def judged(guard: DeletionGuard, table: TableMetadata, *paths: str, **how: Any) -> tuple[list[str], dict[str, str]]:
     """The files that may go, and why each of the others stays."""
     files = pl.DataFrame({"path": paths}, schema={"path": pl.String})
-    judgement = guard.judge(table, guard.around(table), files, **how)
+    judgement = guard.judge(guard.around(table), files, **how)
     return judgement.files["path"].to_list(), dict(judgement.stays)
 
 
@@ -119,7 +119,7 @@ def test_what_has_no_uuid_because_it_cannot_be_read_is_no_twin() -> None:
     stays = judged(guard, own, f"{INNER}/days/a")[1]
     assert "in the place of pond.hive.days" in stays[f"{INNER}/days/a"]
     with pytest.raises(Refused, match=rf"overlaps {INNER} of pond\.hive\.logs.*\[shared_location\]"):
-        guard.roots(own, replace(guard.around(own), others=guard.around(own).others[1:]))
+        guard.roots(replace(guard.around(own), others=guard.around(own).others[1:]))
 
 
 @pytest.mark.cases(99)
@@ -195,10 +195,10 @@ def test_files_go_only_from_where_they_may() -> None:
     assert (gone, [*stays]) == ([mine, pool], [new])
     assert "came to after it was first seen" in stays[new]
     assert judged(guard, later, new)[0] == [new]
-    assert guard.moved(["s3://lake/sales/orders", "s3://lake/later"], guard.around(later)) == "s3://lake/later"
+    assert guard.around(later).moved(["s3://lake/sales/orders", "s3://lake/later"]) == "s3://lake/later"
     world.recorded.words[own.table_uuid] = frozenset({"s3://lake/later"})
     assert judged(guard, later, new, automatic=True)[0] == [new]
-    assert guard.moved(["s3://lake/later"], guard.around(later)) is None
+    assert guard.around(later).moved(["s3://lake/later"]) is None
 
 
 def test_notes_name_the_reason_once() -> None:
@@ -223,7 +223,7 @@ def test_the_places_of_a_scan() -> None:
     own = metadata(properties=paths)
     guard = guarded(world, own)
     world.pond.put(guest(location="s3://lake/pool/inner"))
-    roots, notes = guard.roots(own, guard.around(own))
+    roots, notes = guard.roots(guard.around(own))
     assert roots == ["s3://lake/sales/orders", "s3://lake/m"]
     assert notes == [
         "s3://lake/pool is not scanned: it overlaps the place of pond.sales.guest",
@@ -292,10 +292,10 @@ def test_a_dropped_table_has_its_place_while_a_version_of_it_is_left(left: dict[
     names = {"last": f"{own.location}/metadata/00001-g.metadata.json", "own": own.metadata_location}
     files.contents = {names.get(key, f"{own.location}/metadata/{key}.metadata.json"): one for key, one in left.items()}
     if free:
-        assert guard.roots(own, guard.around(own)) == ([own.location], [])
+        assert guard.roots(guard.around(own)) == ([own.location], [])
     else:
         with pytest.raises(Refused, match=rf"{DROPPED} \(which no .* gone for good, `icewright adopt {REF}` lets"):
-            guard.roots(own, guard.around(own))
+            guard.roots(guard.around(own))
 
 
 def test_who_shares_the_place_and_what_can_be_done() -> None:
@@ -308,7 +308,7 @@ def test_who_shares_the_place_and_what_can_be_done() -> None:
 
     def remedy() -> str:
         with pytest.raises(Refused) as refused:
-            guard.roots(own, guard.around(own))
+            guard.roots(guard.around(own))
         return str(refused.value)
 
     remedies.append(remedy())

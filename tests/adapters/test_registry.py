@@ -139,7 +139,7 @@ class World:
 
     def around(self, table: TableMetadata, spelling: Spelling = Spelling()) -> Surroundings:  # noqa: B008 - frozen
         """Return who else is there."""
-        return self.registry.around(table, spelling, self.registry.recorded(table.table_uuid))
+        return self.registry.around(self.registry.recorded(table, spelling))
 
     def others(self, table: TableMetadata) -> dict[str, OtherTable]:
         """Return the others by what messages call them."""
@@ -300,7 +300,7 @@ def test_what_the_store_records_is_read_at_one_moment() -> None:
     world.registry.reading_together = reading_together
     world.registry.failing = lambda: dict(read.append(depth[0]) or ())  # type: ignore[func-returns-value]
     world.registry.elsewhere = lambda: tuple(read.append(depth[0]) or ())  # type: ignore[func-returns-value]
-    world.registry.recorded("uuid")
+    world.registry.recorded(metadata(), Spelling())
     assert read == [1, 1]
 
 
@@ -650,8 +650,8 @@ def test_places_are_compared_as_links_and_spellings_lead() -> None:
     world.pond.put(guest())
     world.recorded.words[own.table_uuid] = frozenset({"what was said"})
     around = world.around(own, Spelling.of({}, {"b": "lake"}))
-    inner = around.having.holding(around.spelling.place("s3://b/sales/orders/inner/data"))
+    inner = around.having.holding(around.place("s3://b/sales/orders/inner/data"))
     assert [str(other) for _, other in inner] == ["pond.sales.guest"]
     assert around.adopted == {"what was said"}
-    assert around.own[0] == around.spelling.place("s3://b/sales/orders")
+    assert around.own[0] == around.place("s3://b/sales/orders")
     assert directory_key("s3://x/sales/orders") == around.own[0].folder

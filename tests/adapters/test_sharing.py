@@ -123,9 +123,9 @@ def test_a_table_that_once_lay_in_the_place(adopted: set[str], now: dict[str, An
     around = replace(around, adopted=frozenset(adopted))
     if shared:
         with pytest.raises(Refused, match=r"\[shared_location\]"):
-            guard.roots(own, around)
+            guard.roots(around)
     else:
-        assert guard.roots(own, around) == ([LOCATION], [])
+        assert guard.roots(around) == ([LOCATION], [])
 
 
 def test_a_table_that_once_lay_in_a_write_path() -> None:
@@ -140,9 +140,9 @@ def test_a_table_that_once_lay_in_a_write_path() -> None:
     moved = "s3://pond/moved/metadata/00002-g.metadata.json"
     proving.world.pond.put(guest(location="s3://pond/moved", metadata_location=moved))
     note = f"{POOL} is not scanned: it overlaps the place of {BORROWER}"
-    assert guard.roots(own, guard.around(own)) == ([LOCATION, "s3://lake/a", "s3://lake/m"], [note])
+    assert guard.roots(guard.around(own)) == ([LOCATION, "s3://lake/a", "s3://lake/m"], [note])
     proving.world.recorded.words[own.table_uuid] = frozenset({POOL})
     around = guard.around(own)
-    assert guard.roots(own, around) == ([LOCATION, "s3://lake/a", POOL, "s3://lake/m"], [])
-    left = {str(other): guard.has_left(own, other, around) for other in around.others}
+    assert guard.roots(around) == ([LOCATION, "s3://lake/a", POOL, "s3://lake/m"], [])
+    left = {str(other): guard.has_left(other, around) for other in around.others}
     assert left == {BORROWER: True, "pond.sales.elsewhere": False}  # which never was there

@@ -114,7 +114,7 @@ def test_each_planned_file_is_looked_at(workspace: Workspace) -> None:
     guard, base = workspace.app.engines.expire.guard, workspace.metadata()
     inside, outside = f"file://{folder}/data/one.parquet", "file:///elsewhere/two.parquet"
     files = pl.DataFrame({"path": [inside, outside]})
-    judged = guard.judge(base, guard.around(base), files, outside=True)
+    judged = guard.judge(guard.around(base), files, outside=True)
     assert judged.files["path"].to_list() == [inside]
     assert judged.stays == {outside: "outside the allowed_locations of catalog lake"}
 

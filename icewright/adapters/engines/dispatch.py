@@ -244,7 +244,7 @@ class Engines:
             return Waiting(frozenset(ledger.waiting_paths(ref)), tuple(job.job_id for job in jobs), until)
 
         def roots(metadata: TableMetadata) -> tuple[list[str], list[str]]:
-            return guard.roots(metadata, guard.around(metadata))
+            return guard.roots(guard.around(metadata))
 
         with catalog_context(ref.catalog):
             return RowSearch(self.deletion.files, self.catalogs[ref.catalog], predicate, roots, waiting).run(ref)

@@ -34,9 +34,9 @@ class Adopting:
         beside = unreferenced_metadata_beside(self.guard.registry.files, metadata, *former_files)
         unreferenced = {file.path: file for file in (*self._strange(metadata), *beside)}
         files, unreadable = self._identified(metadata, list(unreferenced.values()), adopted)
-        self._require_no_live_owner(metadata, files, surroundings)
+        self._require_no_live_owner(files, surroundings)
         roots = metadata.roots
-        places = [self.guard.registry.place(root, surroundings.spelling) for root in roots]
+        places = [*map(surroundings.place, roots)]
         former = [
             other
             for other in surroundings.others
@@ -81,16 +81,15 @@ class Adopting:
                 unreadable.append(broken.path)
                 readable = [file for file in readable if file is not broken]
 
-    def _require_no_live_owner(
-        self, metadata: TableMetadata, files: IdentifiedMetadata, surroundings: Surroundings
-    ) -> None:
+    def _require_no_live_owner(self, files: IdentifiedMetadata, surroundings: Surroundings) -> None:
         named = [o for o in surroundings.others if o.pointer is not None and o.registration.table_uuid]
         live_tables = {o.registration.table_uuid: o for o in named}
         for path, uuid in files.foreign:
-            if uuid in live_tables and not self.guard.has_left(metadata, live_tables[uuid], surroundings):
+            owner = live_tables.get(uuid)
+            if owner is not None and not self.guard.has_left(owner, surroundings):
                 raise Refused(
-                    f"{metadata.ref}: {path} belongs to {live_tables[uuid]}, which lives: move one of the tables to a "
-                    "place of its own",
+                    f"{surroundings.table.ref}: {path} belongs to {owner}, which lives: move one of the "
+                    "tables to a place of its own",
                     "shared_location",
                 )
 

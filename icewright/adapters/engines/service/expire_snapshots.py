@@ -117,7 +117,7 @@ class ExpireInService:
         read, clock = self.deletion.files.read, self.deletion.clock
         require_no_successor(base, unreferenced, read, lambda: catalog.load(base.ref), clock, surroundings.adopted)
         unreachable = self.unreachable(base, ids, totals=step.check_totals)
-        judgement = self.guard.judge(base, surroundings, unreachable.files, outside=step.outside, automatic=automatic)
+        judgement = self.guard.judge(surroundings, unreachable.files, outside=step.outside, automatic=automatic)
         actions = _file_actions(judgement.files)
         files, replaced = self.deletion.existing(actions, step.max_concurrent_deletes)
         aliases = dict.fromkeys(unreachable.namesakes["path"], _ALIAS)

@@ -7,7 +7,7 @@ earlier one. It is called when a deletion is planned, and again right before eac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import polars as pl
@@ -15,9 +15,9 @@ import polars as pl
 from icewright.adapters.engines.service import reachable as sets
 from icewright.adapters.engines.service.listing import has_versions, is_version, unreferenced_metadata_beside
 from icewright.adapters.engines.service.other_formats import require_iceberg_alone
-from icewright.adapters.engines.service.registry import TableRegistry
+from icewright.adapters.engines.service.registry import TableRegistry, may_meet
 from icewright.adapters.engines.service.successors import identify
-from icewright.adapters.engines.service.surroundings import OtherTable, RecordedTables, Surroundings
+from icewright.adapters.engines.service.surroundings import OtherTable, PlaceOf, RecordedTables, Surroundings
 from icewright.core.errors import FileMissing, IcewrightError, Refused
 from icewright.core.places import Index, Place, Spelling
 from icewright.core.table import TableMetadata, TableRef
@@ -56,17 +56,17 @@ class DeletionGuard:
     spelling: Callable[[TableRef], Spelling] = lambda _: Spelling()
     ignoring: frozenset[str] = frozenset()  # catalogs whose tables the caller sees by itself, over all their branches
 
-    def recorded(self, metadata: TableMetadata) -> tuple[Spelling, RecordedTables]:
+    def recorded(self, metadata: TableMetadata) -> RecordedTables:
         """Return what policy and store say of the table, by one transaction."""
         with self.registry.reading_together():
-            return self.spelling(metadata.ref), self.registry.recorded(metadata.table_uuid)
+            return self.registry.recorded(metadata, self.spelling(metadata.ref))
 
     def around(
         self,
         metadata: TableMetadata,
         *,
         adopting: bool = False,
-        recorded: tuple[Spelling, RecordedTables] | None = None,
+        recorded: RecordedTables | None = None,
     ) -> Surroundings:
         """Return the table's places and all other tables, as catalogs and store have them now.
 
@@ -76,12 +76,12 @@ class DeletionGuard:
         the table is registered twice, lies outside of `allowed_locations`, is maintained by another format or may
         share places with tables that other services see alone, unless the caller is `adopting` what is left.
         """
-        spelling, of_store = self.recorded(metadata) if recorded is None else recorded
+        recorded = recorded or self.recorded(metadata)
         if not adopting:
-            self._require_in_allowed_place(metadata, spelling)
+            self._require_in_allowed_place(metadata, recorded.place)
             self.require_maintainable(metadata)
-            self._require_all_visible(metadata, spelling, of_store)
-        surroundings = self.registry.around(metadata, spelling, of_store)
+            _require_all_visible(recorded)
+        surroundings = self.registry.around(recorded)
 
         def counts(other: OtherTable) -> bool:
             could_be_dead = other.pointer is None or other.is_dataset
@@ -89,7 +89,7 @@ class DeletionGuard:
             return other.via not in self.ignoring and not dead
 
         surroundings = replace(surroundings, others=tuple(filter(counts, surroundings.others)))
-        self._require_registered_once(metadata, surroundings, adopting=adopting)
+        _require_registered_once(surroundings, adopting=adopting)
         return surroundings
 
     def require_maintainable(self, metadata: TableMetadata) -> None:
@@ -105,9 +105,9 @@ class DeletionGuard:
         registry = self.registry
         require_iceberg_alone(registry.files, metadata, lambda: registry.registrations.adopted(metadata.table_uuid))
 
-    def _require_in_allowed_place(self, metadata: TableMetadata, spelling: Spelling) -> None:
+    def _require_in_allowed_place(self, metadata: TableMetadata, place: PlaceOf) -> None:
         """Raise `Refused` if the table lies outside of `allowed_locations`: its files could not be deleted."""
-        if not self._allows(metadata.ref, metadata.location, spelling):
+        if not self._allows(metadata, metadata.location, place):
             catalog = metadata.ref.catalog
             raise Refused(
                 f"{metadata.ref}: {metadata.location} lies outside the allowed_locations of catalog {catalog}: add its "
@@ -115,35 +115,25 @@ class DeletionGuard:
                 "outside_allowed_locations",
             )
 
-    def _require_all_visible(self, metadata: TableMetadata, spelling: Spelling, recorded: RecordedTables) -> None:
-        """Raise `Refused` when another service has a catalog that this process cannot ask, and could share places."""
-        for name, places in recorded.elsewhere:
-            if self.registry.may_meet(name, places, metadata, spelling, recorded.registered):
-                raise Refused(
-                    f"{metadata.ref}: another service on the same store has a catalog {name}, which is not configured "
-                    f"here and whose tables may share places with this one: configure it here too, or narrow "
-                    f"catalogs.{name}.allowed_locations there",
-                    "catalog_elsewhere",
-                )
-
-    def roots(self, metadata: TableMetadata, surroundings: Surroundings) -> tuple[list[str], list[str]]:
+    def roots(self, surroundings: Surroundings) -> tuple[list[str], list[str]]:
         """Return the table's location and the write paths that no other table ever used, and notes on the others.
 
         Raises `Refused` when another table shares the location.
         """
-        if other := self._sharing(metadata, metadata.location, surroundings):
-            own = self._place(metadata.location, surroundings)
-            theirs = (place for place in other.registration.places if own.may_meet(self._place(place, surroundings)))
+        metadata = surroundings.table
+        if other := self._sharing(metadata.location, surroundings):
+            own = surroundings.place(metadata.location)
+            theirs = (place for place in other.registration.places if own.may_meet(surroundings.place(place)))
             raise Refused(
                 f"{metadata.ref}: the location {metadata.location} overlaps {next(theirs, 'a place')} of {other}: "
-                f"{self._remedy(metadata, other)}",
+                f"{_remedy(metadata, other)}",
                 "shared_location",
             )
         roots, notes = [metadata.location], []
         for place in metadata.write_paths:
-            if not self._allows(metadata.ref, place, surroundings.spelling):
+            if not self._allows(metadata, place, surroundings.place):
                 doubt = f"it lies outside the allowed_locations of catalog {metadata.ref.catalog}"
-            elif other := self._sharing(metadata, place, surroundings):
+            elif other := self._sharing(place, surroundings):
                 doubt = f"it overlaps the place of {other}"
             else:
                 roots.append(place)
@@ -151,16 +141,8 @@ class DeletionGuard:
             notes.append(f"{place} is not scanned: {doubt}")
         return roots, notes
 
-    def moved(self, roots: Iterable[str], surroundings: Surroundings) -> str | None:
-        """Return the first root that the table moved to after it was first seen, and that nobody has confirmed."""
-        unconfirmed = (root for root in roots if root not in surroundings.adopted)
-        return next(
-            (root for root in unconfirmed if not surroundings.had_at_first(self._place(root, surroundings))), None
-        )
-
     def judge(
         self,
-        metadata: TableMetadata,
         surroundings: Surroundings,
         files: pl.DataFrame,
         *,
@@ -178,31 +160,21 @@ class DeletionGuard:
         if files.is_empty():
             return Judgement(files, {})
         folders = files.select(_FOLDER).to_series()
-        index = self._own_index(surroundings, own, automatic=automatic)
-        allowed = self._allowed(metadata.ref, surroundings.spelling)
+        index = _own_index(surroundings, own, automatic=automatic)
+        allowed = self._allowed(surroundings.table, surroundings.place)
         reasons: dict[str, str] = {}  # by folder, why its files stay
         sharers: dict[str, list[OtherTable]] = {}  # by folder, the tables that may reach some of its files
         for folder in folders.unique():
-            place = self._place(folder, surroundings)
+            place = surroundings.place(folder)
             if not any(place.within(one) for one in allowed):
-                reasons[folder] = f"outside the allowed_locations of catalog {metadata.ref.catalog}"
+                reasons[folder] = f"outside the allowed_locations of catalog {surroundings.table.ref.catalog}"
                 continue
             reason, sharing = _reason_to_keep(place, index, surroundings, outside=outside)
             reasons |= {folder: reason} if reason else {}
             sharers |= {folder: sharing} if sharing else {}
         stays = {p: reasons[f] for p, f in zip(files["path"], folders, strict=True) if f in reasons} if reasons else {}
         candidates = files.filter(~folders.is_in(list(reasons))) if reasons else files
-        return self._without_reached(metadata, candidates, sharers, stays)
-
-    def _own_index(self, surroundings: Surroundings, own: Sequence[str] | None, *, automatic: bool) -> Index[bool]:
-        """Return the table's places, each with whether files may be deleted there without a person's confirmation."""
-        places = surroundings.own if own is None else [self._place(folder, surroundings) for folder in own]
-        if not automatic:
-            return Index((place, True) for place in places)
-        confirmed = [self._place(folder, surroundings) for folder in surroundings.adopted]
-        return Index(
-            (place, surroundings.had_at_first(place) or any(place.within(one) for one in confirmed)) for place in places
-        )
+        return self._without_reached(surroundings.table, candidates, sharers, stays)
 
     def _without_reached(
         self,
@@ -244,48 +216,29 @@ class DeletionGuard:
         live = files.filter(~files["path"].is_in(free["path"].implode()))
         return dict.fromkeys(live["path"], f"{other} reads them")
 
-    def _require_registered_once(self, metadata: TableMetadata, surroundings: Surroundings, *, adopting: bool) -> None:
-        for other in surroundings.others:
-            uuid = other.registration.table_uuid
-            unknown = (other.problem or other.is_dataset) and not uuid
-            if other.is_dropped or (adopting and other.unlisted) or uuid != metadata.table_uuid or unknown:
-                continue
-            meets = any(a.may_meet(b) for a in other.places for b in surroundings.own)
-            if metadata.table_uuid or meets:  # format v1 may leave the uuid out
-                name, remedy = other.registration.ref, "unregister one without purging"
-                if other.unlisted:
-                    remedy += f"; if that one is gone for good, `icewright adopt {in_shell(metadata.ref)}`"
-                elif name.parts[1:] == metadata.ref.parts[1:] and name.catalog == other.via:
-                    one, two = sorted((name.catalog, metadata.ref.catalog))
-                    remedy = f"if {one} and {two} are one catalog, take one from the configuration, else {remedy}"
-                raise Refused(
-                    f"{metadata.ref} is registered as {other} too, which reads the same files: {remedy}",
-                    "registered_twice",
-                )
-
-    def _sharing(self, metadata: TableMetadata, folder: str, surroundings: Surroundings) -> OtherTable | None:
+    def _sharing(self, folder: str, surroundings: Surroundings) -> OtherTable | None:
         """Return another table whose place overlaps the folder, now or at any time."""
-        own_place = self._place(folder, surroundings)
+        own_place = surroundings.place(folder)
         for other in sorted(surroundings.others, key=lambda o: o.pointer is None):
             if not any(own_place.may_meet(place) for place in other.places):
                 continue
-            dead = other.is_dropped and self._is_deleted(other, metadata)
+            dead = other.is_dropped and self._is_deleted(other, surroundings.table)
             confirmed = folder in surroundings.adopted and other.pointer is not None
-            moved_away = confirmed and self.has_left(metadata, other, surroundings)
+            moved_away = confirmed and self.has_left(other, surroundings)
             if not dead and not moved_away:
                 return other
         return None
 
-    def has_left(self, metadata: TableMetadata, other: OtherTable, surroundings: Surroundings) -> bool:
+    def has_left(self, other: OtherTable, surroundings: Surroundings) -> bool:
         """Return whether another live table had a place in this table's places, and has none there any more."""
-        own_places = [self._place(folder, surroundings) for folder in metadata.roots]
+        own_places = [*map(surroundings.place, surroundings.table.roots)]
         if not any(one.may_meet(place) for one in own_places for place in other.places):
             return False
         try:
             current = self.registry.metadata_of(other)
         except IcewrightError:  # unreadable: assume that it still has its place
             return False
-        places = [self._place(folder, surroundings) for folder in current.folders]
+        places = [*map(surroundings.place, current.folders)]
         return not any(one.may_meet(place) for one in own_places for place in places)
 
     def _newer_version(self, last: TableMetadata, via: str) -> str:
@@ -306,32 +259,75 @@ class DeletionGuard:
         with catalog_context(other.via):
             return not is_version(files, last, uuid) and not has_versions(files, last, uuid, own)
 
-    def _remedy(self, metadata: TableMetadata, other: OtherTable) -> str:
-        if other.pointer is None:
-            return (
-                f"if that table is gone for good, `icewright adopt {in_shell(metadata.ref)}` lets this one have the "
-                "place; if another catalog has it, move one of both"
+    def _allows(self, metadata: TableMetadata, folder: str, place: PlaceOf) -> bool:
+        own_place = place(folder)
+        return any(own_place.within(allowed) for allowed in self._allowed(metadata, place))
+
+    def _allowed(self, metadata: TableMetadata, place: PlaceOf) -> list[Place]:
+        return [*map(place, self.allowed_locations[metadata.ref.catalog])]
+
+
+def _require_all_visible(recorded: RecordedTables) -> None:
+    """Raise `Refused` when another service has a catalog that this process cannot ask, and could share places."""
+    for name, places in recorded.elsewhere:
+        if may_meet(name, places, recorded):
+            raise Refused(
+                f"{recorded.table.ref}: another service on the same store has a catalog {name}, which is not "
+                f"configured here and whose tables may share places with this one: configure it here too, or narrow "
+                f"catalogs.{name}.allowed_locations there",
+                "catalog_elsewhere",
             )
-        if other.is_dataset:
-            return (
-                "its engine reads all files there: move one of both, drop that entry (without its files), or, if it "
-                f"has no readers any more, `icewright adopt {in_shell(metadata.ref)}`"
+
+
+def _require_registered_once(surroundings: Surroundings, *, adopting: bool) -> None:
+    """Raise `Refused` when a catalog names the table under another name too."""
+    metadata = surroundings.table
+    for other in surroundings.others:
+        uuid = other.registration.table_uuid
+        unknown = (other.problem or other.is_dataset) and not uuid
+        if other.is_dropped or (adopting and other.unlisted) or uuid != metadata.table_uuid or unknown:
+            continue
+        meets = any(a.may_meet(b) for a in other.places for b in surroundings.own)
+        if metadata.table_uuid or meets:  # format v1 may leave the uuid out
+            name, remedy = other.registration.ref, "unregister one without purging"
+            if other.unlisted:
+                remedy += f"; if that one is gone for good, `icewright adopt {in_shell(metadata.ref)}`"
+            elif name.parts[1:] == metadata.ref.parts[1:] and name.catalog == other.via:
+                one, two = sorted((name.catalog, metadata.ref.catalog))
+                remedy = f"if {one} and {two} are one catalog, take one from the configuration, else {remedy}"
+            raise Refused(
+                f"{metadata.ref} is registered as {other} too, which reads the same files: {remedy}",
+                "registered_twice",
             )
-        where = f" ({other.problem})" if other.problem else ""
+
+
+def _own_index(surroundings: Surroundings, own: Sequence[str] | None, *, automatic: bool) -> Index[bool]:
+    """Return the table's places, each with whether files may be deleted there without a person's confirmation."""
+    places = surroundings.own if own is None else map(surroundings.place, own)
+    if not automatic:
+        return Index((place, True) for place in places)
+    confirmed = [*map(surroundings.place, surroundings.adopted)]
+    return Index(
+        (place, surroundings.had_at_first(place) or any(place.within(one) for one in confirmed)) for place in places
+    )
+
+
+def _remedy(metadata: TableMetadata, other: OtherTable) -> str:
+    if other.pointer is None:
         return (
-            f"move one of the tables to a place of its own{where}; if that one has moved away for good, "
-            f"`icewright adopt {in_shell(metadata.ref)}`"
+            f"if that table is gone for good, `icewright adopt {in_shell(metadata.ref)}` lets this one have the "
+            "place; if another catalog has it, move one of both"
         )
-
-    def _allows(self, ref: TableRef, folder: str, spelling: Spelling) -> bool:
-        place = self.registry.place(folder, spelling)
-        return any(place.within(allowed) for allowed in self._allowed(ref, spelling))
-
-    def _allowed(self, ref: TableRef, spelling: Spelling) -> list[Place]:
-        return [self.registry.place(folder, spelling) for folder in self.allowed_locations[ref.catalog]]
-
-    def _place(self, folder: str, surroundings: Surroundings) -> Place:
-        return self.registry.place(folder, surroundings.spelling)
+    if other.is_dataset:
+        return (
+            "its engine reads all files there: move one of both, drop that entry (without its files), or, if it "
+            f"has no readers any more, `icewright adopt {in_shell(metadata.ref)}`"
+        )
+    where = f" ({other.problem})" if other.problem else ""
+    return (
+        f"move one of the tables to a place of its own{where}; if that one has moved away for good, "
+        f"`icewright adopt {in_shell(metadata.ref)}`"
+    )
 
 
 def _reason_to_keep(

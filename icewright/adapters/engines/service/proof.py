@@ -71,10 +71,10 @@ class TableProof:
         require_no_successor(
             current, unreferenced, files.read, lambda: self.catalog.load(current.ref), self.clock, surroundings.adopted
         )
-        roots = self.guard.roots(current, surroundings)[0] if self.scanned else None
+        roots = self.guard.roots(surroundings)[0] if self.scanned else None
         free = self._unreached(current, manifests)
         free = free.filter(pl.col("path").is_in([file.path for file in planned]))
-        judgement = self.guard.judge(current, surroundings, free, own=roots, outside=self.outside and not self.scanned)
+        judgement = self.guard.judge(surroundings, free, own=roots, outside=self.outside and not self.scanned)
         deletable = set(judgement.files["path"])
         stays = {
             f.path: judgement.stays.get(f.path, "the table reaches it") for f in planned if f.path not in deletable

@@ -17,6 +17,7 @@ from functools import partial
 from icewright.adapters.engines.service.replied import require_as_written
 from icewright.adapters.engines.service.surroundings import (
     OtherTable,
+    PlaceOf,
     RecordedTables,
     Registered,
     Surroundings,
@@ -87,43 +88,46 @@ class TableRegistry:
         canonical = self._canonical.get(folder)
         return spelling.place(self.files.canonical(folder) if canonical is None else canonical)
 
-    def _places(self, folders: Iterable[str], spelling: Spelling) -> tuple[Place, ...]:
-        return tuple(dict.fromkeys(self.place(folder, spelling) for folder in folders))
-
-    def recorded(self, table_uuid: str) -> RecordedTables:
-        """Return what the store records, by one transaction."""
+    def recorded(self, metadata: TableMetadata, spelling: Spelling) -> RecordedTables:
+        """Return what the store records of a table and of all others, by one transaction."""
         with self.reading_together():
-            registered = {table.key: table for table in self.registrations.list()}
-            adopted = self.registrations.adopted(table_uuid)
-            return RecordedTables(registered, self.failing(), adopted, self.elsewhere())
+            return RecordedTables(
+                metadata,
+                partial(self.place, spelling=spelling),
+                {table.key: table for table in self.registrations.list()},
+                self.failing(),
+                self.registrations.adopted(metadata.table_uuid),
+                self.elsewhere(),
+            )
 
-    def around(self, metadata: TableMetadata, spelling: Spelling, recorded: RecordedTables) -> Surroundings:
+    def around(self, recorded: RecordedTables) -> Surroundings:
         """Return the table's surroundings by what was just `recorded`, and by every catalog as it is now.
 
         Raises `CatalogUnavailable` when a catalog does not answer whose tables could share places with this one.
         """
-        pointers, datasets = self._pointers(metadata, spelling, recorded)
-        left_out, unclear = self._left_out(metadata, {pointer.ref for pointer in pointers}, recorded)
+        pointers, datasets = self._pointers(recorded)
+        left_out, unclear = self._left_out({pointer.ref for pointer in pointers}, recorded)
         pointers |= left_out
-        moved, problems = self._read_moved(metadata, pointers, recorded.registered)
-        registered = {**recorded.registered, **moved}
+        moved, problems = self._read_moved(pointers, recorded)
         keys = _keys_of_files((*recorded.registered.values(), *moved.values()))
         live = {
             keys[p.ref, p.metadata_location]: p
             for p in pointers
-            if p.ref != metadata.ref and (p.ref, p.metadata_location) in keys
+            if p.ref != recorded.table.ref and (p.ref, p.metadata_location) in keys
         }
-        named = _Named(pointers, live, problems)
-        surroundings = self._surroundings(metadata, spelling, registered, named, recorded.adopted)
-        return replace(surroundings, others=(*surroundings.others, *self._unread(datasets, unclear, spelling)))
+        recorded = replace(recorded, registered={**recorded.registered, **moved})
+        surroundings = self._surroundings(recorded, _Named(pointers, live, problems))
+        unread = _unread(datasets, unclear, recorded.place)
+        return replace(surroundings, others=(*surroundings.others, *unread))
 
     def _read_moved(
-        self, metadata: TableMetadata, pointers: Mapping[Pointer, str], registered: Registered
+        self, pointers: Mapping[Pointer, str], recorded: RecordedTables
     ) -> tuple[dict[TableKey, Registration], dict[Pointer, str]]:
         """Return the registrations of tables that moved since they were recorded, and why some cannot be read.
 
         They are read and recorded; the table itself is one of them.
         """
+        metadata, registered = recorded.table, recorded.registered
         keys = _keys_of_files(registered.values())
         unread = [p for p in pointers if (p.ref, p.metadata_location) not in keys and p.ref != metadata.ref]
         read, problems = self._read_all(unread, pointers, registered)
@@ -135,20 +139,6 @@ class TableRegistry:
         if changed := [table for key, table in moved.items() if registered.get(key) != table]:
             self.registrations.record(changed, self.clock.now())
         return moved, problems
-
-    def _unread(
-        self, datasets: Sequence[Dataset], unclear: Sequence[Registration], spelling: Spelling
-    ) -> Iterator[OtherTable]:
-        """Yield tables of other formats, and those of which their catalog does not tell whether they are gone."""
-        for dataset in datasets:
-            shown = Registration(dataset.ref, "", "", dataset.locations)
-            places = self._places(shown.places, spelling)
-            yield OtherTable(shown, dataset.ref.catalog, Pointer(dataset.ref, ""), places, ())
-        why = "which its catalog neither lists nor lets be read"
-        for table in unclear:
-            yield OtherTable(
-                table, table.ref.catalog, None, self._places(table.places, spelling), (), why, unlisted=True
-            )
 
     def metadata_of(self, other: OtherTable) -> TableMetadata:
         """Return the newest metadata of another table. Passes on the errors of reading it."""
@@ -162,18 +152,17 @@ class TableRegistry:
             raise TableReplaced(f"{current.ref} has become the name of another table since it was listed")
         return current
 
-    def _pointers(
-        self, metadata: TableMetadata, spelling: Spelling, recorded: RecordedTables
-    ) -> tuple[dict[Pointer, str], list[Dataset]]:
+    def _pointers(self, recorded: RecordedTables) -> tuple[dict[Pointer, str], list[Dataset]]:
         """Return every table that a catalog or its server names now, with the catalog that shows it, and all datasets.
 
         A catalog that does not answer is left out where none of its tables can lie where this table's files do.
         """
+        table = recorded.table.ref
         datasets: list[Dataset] = []
         configured: dict[Pointer, str] = {}
         neighbours: dict[Pointer, str] = {}
         for name, catalog in self.catalogs.items():
-            own = name == metadata.ref.catalog
+            own = name == table.catalog
             problem = None if own else recorded.failing.get(name)  # it may hang, so no second request
             if problem is None:
                 ask = partial(self.calls.ask, name, failing=partial(self._failure, "" if own else name))
@@ -187,9 +176,9 @@ class TableRegistry:
                         raise
                     problem = str(error)
             declared = self.declared.get(name, ())
-            if problem is not None and self.may_meet(name, declared, metadata, spelling, recorded.registered):
+            if problem is not None and may_meet(name, declared, recorded):
                 raise CatalogUnavailable(
-                    f"{metadata.ref}: catalog {name} does not answer, and its tables may share places with this one "
+                    f"{table}: catalog {name} does not answer, and its tables may share places with this one "
                     f"({problem}): narrow catalogs.{name}.allowed_locations if they do not",
                     name,
                 )
@@ -207,7 +196,7 @@ class TableRegistry:
         return {_with_own_name(p, via) if p in namesakes else p: via for p, via in neighbours.items()}
 
     def _left_out(
-        self, metadata: TableMetadata, listed: Collection[TableRef], recorded: RecordedTables
+        self, listed: Collection[TableRef], recorded: RecordedTables
     ) -> tuple[dict[Pointer, str], list[Registration]]:
         """Return other names of the table that a catalog loads and does not list, as one that loses a page does.
 
@@ -216,9 +205,10 @@ class TableRegistry:
         """
         twins: dict[Pointer, str] = {}
         unclear: list[Registration] = []
-        for (ref, table_uuid), table in recorded.registered.items() if metadata.table_uuid else ():
+        own_uuid = recorded.table.table_uuid
+        for (ref, table_uuid), table in recorded.registered.items() if own_uuid else ():
             name = ref.catalog
-            if table_uuid != metadata.table_uuid or ref in listed or name not in self.catalogs:
+            if table_uuid != own_uuid or ref in listed or name not in self.catalogs:
                 continue
             try:
                 twin = self.calls.read(ref, partial(self.catalogs[name].load, ref), self.calls.limits[name])
@@ -234,25 +224,6 @@ class TableRegistry:
     def _failure(self, name: str) -> str | None:
         """Return why a catalog is known not to answer by now."""
         return self.failing().get(name)
-
-    def may_meet(
-        self, catalog: str, declared: Sequence[str], metadata: TableMetadata, spelling: Spelling, registered: Registered
-    ) -> bool:
-        """Return whether tables of a catalog could lie where this table's files do.
-
-        They lie in the places that the configuration declares, and where they were ever seen. A catalog that declares
-        none may have them anywhere.
-        """
-        own_folders = [*metadata.folders]
-        other_folders = list(declared)
-        for table in registered.values():
-            if table.is_of(metadata.ref, metadata.table_uuid):
-                own_folders += (*table.places, *table.folders)
-            if table.ref.catalog == catalog:
-                other_folders += (*table.places, *table.folders)
-        own_places = [self.place(folder, spelling) for folder in own_folders]
-        other_places = [self.place(folder, spelling) for folder in other_folders]
-        return not declared or any(a.may_meet(b) for a in own_places for b in other_places)
 
     def _read(self, metadata: TableMetadata, via: str, registered: Registered) -> Registration:
         """Return a table's registration by its metadata, with the folders of files that its new snapshots need."""
@@ -313,16 +284,10 @@ class TableRegistry:
                 leads |= look() if disk in own else self.calls.look(disk, look, _LOOK_LIMIT)
         return leads
 
-    def _surroundings(
-        self,
-        metadata: TableMetadata,
-        spelling: Spelling,
-        registered: Registered,
-        named: _Named,
-        adopted: frozenset[str],
-    ) -> Surroundings:
+    def _surroundings(self, recorded: RecordedTables, named: _Named) -> Surroundings:
+        metadata, registered = recorded.table, recorded.registered
         self._canonical = self._as_links_lead(metadata, registered)
-        places = partial(self._places, spelling=spelling)
+        places = partial(_places, place=recorded.place)
         own_key = (metadata.ref, metadata.table_uuid)
         listed = {*self.catalogs, *self.aliases, *(pointer.ref.catalog for pointer in named.pointers)}
         unread = {pointer.ref for pointer in named.problems}
@@ -340,24 +305,33 @@ class TableRegistry:
                 OtherTable(table, via, pointer, places(table.places), places(table.folders), unlisted=unlisted)
             )
         return Surroundings(
+            metadata,
             places([place for table in own for place in table.places]),
             tuple(places(table.first_places) for table in own),
-            (*others, *self._unreadable(registered, named, spelling)),
-            spelling,
-            adopted,
+            (*others, *_unreadable(registered, named, recorded.place)),
+            recorded.place,
+            recorded.adopted,
             tuple(table.metadata_location for table in own[1:]),
             tuple(dict.fromkeys(folder for table in own for folder in table.metadata_folders)),
         )
 
-    def _unreadable(self, registered: Registered, named: _Named, spelling: Spelling) -> Iterator[OtherTable]:
-        """Yield the tables that cannot be read, by all registrations of their names and where their metadata lies."""
-        for pointer, problem in named.problems.items():
-            unregistered = Registration(pointer.ref, "", pointer.metadata_location, ())
-            for last in [table for table in registered.values() if table.ref == pointer.ref] or [unregistered]:
-                where = (table_folder(pointer.metadata_location), *last.places)
-                table = replace(last, metadata_location=pointer.metadata_location, places=where)
-                places, folders = self._places(where, spelling), self._places(table.folders, spelling)
-                yield OtherTable(table, named.pointers[pointer], pointer, places, folders, problem)
+
+def may_meet(catalog: str, declared: Sequence[str], recorded: RecordedTables) -> bool:
+    """Return whether tables of a catalog could lie where this table's files do.
+
+    They lie in the places that the configuration declares, and where they were ever seen. A catalog that declares
+    none may have them anywhere.
+    """
+    metadata = recorded.table
+    own_folders = [*metadata.folders]
+    other_folders = list(declared)
+    for table in recorded.registered.values():
+        if table.is_of(metadata.ref, metadata.table_uuid):
+            own_folders += (*table.places, *table.folders)
+        if table.ref.catalog == catalog:
+            other_folders += (*table.places, *table.folders)
+    own_places, other_places = ([*map(recorded.place, folders)] for folders in (own_folders, other_folders))
+    return not declared or any(a.may_meet(b) for a in own_places for b in other_places)
 
 
 def _keys_of_files(tables: Iterable[Registration]) -> dict[tuple[TableRef, str], TableKey]:
@@ -373,6 +347,31 @@ def _merged(read: Sequence[Registration], registered: Registered, own_key: Table
     if own_key in merged and own_key in registered:  # only its places matter here: its next evaluation records it
         merged[own_key] = replace(merged[own_key], metadata_location=registered[own_key].metadata_location)
     return merged
+
+
+def _places(folders: Iterable[str], place: PlaceOf) -> tuple[Place, ...]:
+    return tuple(dict.fromkeys(map(place, folders)))
+
+
+def _unread(datasets: Sequence[Dataset], unclear: Sequence[Registration], place: PlaceOf) -> Iterator[OtherTable]:
+    """Yield tables of other formats, and those of which their catalog does not tell whether they are gone."""
+    for dataset in datasets:
+        shown = Registration(dataset.ref, "", "", dataset.locations)
+        yield OtherTable(shown, dataset.ref.catalog, Pointer(dataset.ref, ""), _places(shown.places, place), ())
+    why = "which its catalog neither lists nor lets be read"
+    for table in unclear:
+        yield OtherTable(table, table.ref.catalog, None, _places(table.places, place), (), why, unlisted=True)
+
+
+def _unreadable(registered: Registered, named: _Named, place: PlaceOf) -> Iterator[OtherTable]:
+    """Yield the tables that cannot be read, by all registrations of their names and where their metadata lies."""
+    for pointer, problem in named.problems.items():
+        unregistered = Registration(pointer.ref, "", pointer.metadata_location, ())
+        for last in [table for table in registered.values() if table.ref == pointer.ref] or [unregistered]:
+            where = (table_folder(pointer.metadata_location), *last.places)
+            table = replace(last, metadata_location=pointer.metadata_location, places=where)
+            places, folders = _places(where, place), _places(table.folders, place)
+            yield OtherTable(table, named.pointers[pointer], pointer, places, folders, problem)
 
 
 def _load(pointer: Pointer, catalog: Catalog) -> TableMetadata:

@@ -134,7 +134,7 @@ class RemoveOrphansInService:
         files, clock, base = self.deletion.files, self.deletion.clock, request.base
         begun = clock.now()
         surroundings = self.guard.around(base)
-        roots, notes = self.guard.roots(base, surroundings)
+        roots, notes = self.guard.roots(surroundings)
         doubts = self._doubts(request, step, surroundings, roots)
         invalid_names: list[str] = []
         with closing(LocationListing(base, step.older_than, files.canonical)) as listing, WorkerThreads(1) as meanwhile:
@@ -163,7 +163,7 @@ class RemoveOrphansInService:
             notes += [f"files under {one} stay: the table names them under {other}" for one, other in mismatches]
             read_again = partial(sets.reached, files, fresh, manifests)
             names = listing.names_not_listed(reached, read_again, None if step.inventory else files)
-            judged = judge_orphans(self.guard, base, surroundings, listing.orphans(reached), names, roots)
+            judged = judge_orphans(self.guard, surroundings, listing.orphans(reached), names, roots)
             orphans, orphan_count, stays = first_orphans(judged, step.max_files, doubts, identified.documents)
         if doubts is not None:
             doubts.check_folders(read_again, files.canonical)
@@ -184,7 +184,7 @@ class RemoveOrphansInService:
         """
         base, deletes = request.base, step.mode != "report"
         doubts = Doubts(base, surroundings.adopted) if request.automatic and deletes else None
-        if doubts is not None and (moved := self.guard.moved(roots, surroundings)):
+        if doubts is not None and (moved := surroundings.moved(roots)):
             raise doubts.moved(moved)
         now, planned_at = self.deletion.clock.now(), request.planned_at
         require_clocks_agree_at(base, roots, now, self.storage_time, planned_at=planned_at, deletes=deletes)
@@ -271,7 +271,6 @@ def delete_orphans(job: JobDeletion, ref: TableRef, orphans: Sequence[FileAction
 
 def judge_orphans(
     guard: DeletionGuard,
-    base: TableMetadata,
     surroundings: Surroundings,
     chunks: Iterable[pl.DataFrame],
     names: pl.Series,
@@ -280,7 +279,7 @@ def judge_orphans(
     """Yield by chunk which orphans no other table needs; those that bear one of the names stay."""
     for chunk in chunks:
         aliases, others = namesakes(chunk, names)
-        judgement = guard.judge(base, surroundings, others, own=roots)
+        judgement = guard.judge(surroundings, others, own=roots)
         yield replace(judgement, stays={**judgement.stays, **aliases})
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from icewright.core.paths import key
-from icewright.core.places import Index, Place, Spelling
-from icewright.core.table import TableRef
+from icewright.core.places import Index, Place
+from icewright.core.table import TableMetadata, TableRef
 from icewright.ports import Pointer, Registration
 
 TableKey = tuple[TableRef, str]  # name and uuid
 Registered = Mapping[TableKey, Registration]
+PlaceOf = Callable[[str], Place]  # a folder as a place, without the links that lead to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +57,11 @@ class OtherTable:
 class Surroundings:
     """A table's own places, and all other tables with theirs."""
 
+    table: TableMetadata
     own: tuple[Place, ...]  # its location and write paths, those of earlier names and moves too
     first: tuple[tuple[Place, ...], ...]  # its places when it was first seen, under each of its names
     others: tuple[OtherTable, ...]
-    spelling: Spelling
+    place: PlaceOf
     adopted: frozenset[str]  # places, files and uuids that a person has adopted for the table
     former_versions: tuple[str, ...] = ()  # the last metadata files of the table under its earlier names
     metadata_folders: tuple[str, ...] = ()  # all that the table ever had, under each of its names
@@ -67,6 +69,11 @@ class Surroundings:
     def had_at_first(self, place: Place) -> bool:
         """Return whether the place lies in those that the table had when it was first seen, under each of its names."""
         return all(any(place.within(one) for one in places) for places in self.first)
+
+    def moved(self, roots: Iterable[str]) -> str | None:
+        """Return the first root that the table moved to after it was first seen, and that nobody has confirmed."""
+        unconfirmed = (root for root in roots if root not in self.adopted)
+        return next((root for root in unconfirmed if not self.had_at_first(self.place(root))), None)
 
     @cached_property
     def having(self) -> Index[OtherTable]:
@@ -83,6 +90,8 @@ class Surroundings:
 class RecordedTables:
     """The store's records of a table and of all others, as of one transaction."""
 
+    table: TableMetadata
+    place: PlaceOf
     registered: Registered
     failing: Mapping[str, str]  # catalogs that are known not to answer, each with the error
     adopted: frozenset[str]  # by the table

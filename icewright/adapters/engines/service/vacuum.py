@@ -179,10 +179,10 @@ class BranchVacuum:
         base = self._base(table)
         self._require_collectable(work.survey, table)
         surroundings = self.guard.around(base)
-        roots, notes = self.guard.roots(base, surroundings)
+        roots, notes = self.guard.roots(surroundings)
         # where REST writes it, the metadata of a table in Nessie tells no more of its age than its last commit
         doubts = Doubts(base, surroundings.adopted, by_age=False) if work.automatic else None
-        if doubts is not None and (moved := self.guard.moved(roots, surroundings)):
+        if doubts is not None and (moved := surroundings.moved(roots)):
             raise doubts.moved(moved)
         require_clocks_agree_at(base, roots, started, self.storage_time, planned_at=work.survey.taken)
         knobs, heads, graced = self.contents.knobs(base.ref, base), self.contents.heads(table), work.survey.policy.grace
@@ -202,7 +202,7 @@ class BranchVacuum:
             live = next(one for one in survey.tables if one.content_id == table.content_id)
             read_again = partial(mark.read_again, live, survey, dry_run=work.dry_run)
             names = listing.names_not_listed(mark.named_by(live), read_again, files)
-            judged = judge_orphans(self.guard, base, surroundings, listing.orphans(named), names, roots)
+            judged = judge_orphans(self.guard, surroundings, listing.orphans(named), names, roots)
             scanned = listing.files
             orphans, _, stays = first_orphans(judged, scanned, doubts, identified.documents)
         if doubts is not None:
@@ -295,9 +295,8 @@ class BranchVacuum:
 
     def judged(self, table: LiveTable, files: pl.DataFrame) -> Judgement:
         """Return the files that no table of another catalog needs now."""
-        base = self._base(table)
-        surroundings = self.guard.around(base)
-        return self.guard.judge(base, surroundings, files, own=self.guard.roots(base, surroundings)[0])
+        surroundings = self.guard.around(self._base(table))
+        return self.guard.judge(surroundings, files, own=self.guard.roots(surroundings)[0])
 
     def resume(self, unfinished: Unfinished, now: datetime) -> Outcome:
         """Finish the planned deletions of an earlier job, proved against everything that is live now."""
