@@ -67,6 +67,15 @@ class OrphanScan:
     compared: sets.ComparedManifests
 
 
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """A state of the table, the paths that it reaches, and the manifests that were read for them."""
+
+    metadata: TableMetadata
+    paths: PathHashes
+    manifests: pl.DataFrame
+
+
 @dataclass(frozen=True)
 class RemoveOrphansInService:
     """Runs orphan removal: lists a table's places and deletes what no metadata of the table reaches."""
@@ -126,54 +135,64 @@ class RemoveOrphansInService:
         return delete_orphans(job, base.ref, chosen, step.delay)
 
     def scan(self, catalog: Catalog, request: StepRequest, step: RemoveOrphans) -> OrphanScan:
-        """Return the orphans: list first, then load the table, so that every commit during the listing is seen.
-
-        The files that the request's base reaches are read during the listing; they count if the table is still at it
-        afterwards.
-        """
-        files, clock, base = self.deletion.files, self.deletion.clock, request.base
-        begun = clock.now()
+        """Return the orphans: list first, then load the table, so that every commit during the listing is seen."""
+        files, base, begun = self.deletion.files, request.base, self.deletion.clock.now()
         surroundings = self.guard.around(base)
         roots, notes = self.guard.roots(surroundings)
         doubts = self._doubts(request, step, surroundings, roots)
         invalid_names: list[str] = []
-        with closing(LocationListing(base, step.older_than, files.canonical)) as listing, WorkerThreads(1) as meanwhile:
-            known: list[str] = []
-            early = meanwhile.submit(self._reached, base, step, known)
-            head = base.current_snapshot
-            if head is not None and is_object_store(base.location) and (total_files(head) or 0) >= _MANY:
-                wait([early])  # a listing that knows some files is many times as quick
-            for root in roots:
-                listing.add_all(root, self._listed(root, step, invalid_names.append, sorted(known)[_PART::_PART]))
-            fresh = _same_table(base, catalog.load(base.ref))
-            require_as_written(catalog, fresh)
-            reached, manifests = early.result() if fresh == base else self._reached(fresh, step)
-            # another job deletes these, or an undo takes them back
-            waiting_deletions = self.deletion.planned(base.ref, base.table_uuid)
-            reached.add(hashed(waiting_deletions, files.canonical))
+        with closing(LocationListing(base, step.older_than, files.canonical)) as listing:
+            table = self._listed_and_loaded(catalog, listing, step, roots, invalid_names)
+            reached, read_again = table.paths, partial(sets.reached, files, table.metadata, table.manifests)
             mismatches = listing.mismatches(
                 reached, lambda one, other: same_prefix(one, other, step.equal_schemes, step.equal_authorities)
             )
             if step.prefix_mismatch == "error":
-                require_same_prefixes(fresh, mismatches)
-            former = surroundings.former_versions, surroundings.metadata_folders
-            beside = unreferenced_metadata_beside(files, fresh, *former, roots)
+                require_same_prefixes(base, mismatches)
             unreferenced = listing.unreferenced_metadata(reached)
-            identified = self._identified(catalog, fresh, unreferenced, beside, surroundings.adopted)
-            notes += [f"files under {one} stay: the table names them under {other}" for one, other in mismatches]
-            read_again = partial(sets.reached, files, fresh, manifests)
+            identified = self._identified(catalog, table.metadata, unreferenced, surroundings, roots)
             names = listing.names_not_listed(reached, read_again, None if step.inventory else files)
             judged = judge_orphans(self.guard, surroundings, listing.orphans(reached), names, roots)
             orphans, orphan_count, stays = first_orphans(judged, step.max_files, doubts, identified.documents)
         if doubts is not None:
             doubts.check_folders(read_again, files.canonical)
         require_few_orphans(base, orphan_count, listing.files, step.max_delete_ratio)
+        notes += [f"files under {one} stay: the table names them under {other}" for one, other in mismatches]
         notes += [*stays, *(f"{root} is not scanned: there is no such folder" for root in listing.missing)]
         waiting = orphan_count - len(orphans)
         notes += [f"{waiting} more orphans wait for the next run"] if waiting else []
         notes += _notes_on_names(identified, invalid_names)
-        compared = sets.ComparedManifests.of(fresh.snapshots, manifests)
+        compared = sets.ComparedManifests.of(table.metadata.snapshots, table.manifests)
         return OrphanScan(begun, listing.files, orphan_count, orphans, tuple(notes), compared)
+
+    def _listed_and_loaded(
+        self,
+        catalog: Catalog,
+        listing: LocationListing,
+        step: RemoveOrphans,
+        roots: Sequence[str],
+        invalid_names: list[str],
+    ) -> _Reached:
+        """List the table's places, load the table after that, and return what it reaches, or others still delete.
+
+        What the listing's table reaches is read meanwhile; it counts if the catalog still names that state afterwards.
+        """
+        base, head, known = listing.metadata, listing.metadata.current_snapshot, list[str]()
+        with WorkerThreads(1) as meanwhile:
+            early = meanwhile.submit(self._reached, base, step, known)
+            if head is not None and is_object_store(base.location) and (total_files(head) or 0) >= _MANY:
+                wait([early])  # a listing that knows some files is many times as quick
+            for root in roots:
+                listing.add_all(root, self._listed(root, step, invalid_names.append, sorted(known)[_PART::_PART]))
+            fresh = catalog.load(base.ref)
+            if fresh.table_uuid != base.table_uuid or fresh.location != base.location:
+                raise TableReplaced(f"{base.ref} was replaced while it was scanned: nothing is deleted")
+            require_as_written(catalog, fresh)
+            table = early.result() if fresh == base else self._reached(fresh, step)
+        # another job deletes these, or an undo takes them back
+        waiting_deletions = self.deletion.planned(base.ref, base.table_uuid)
+        table.paths.add(hashed(waiting_deletions, self.deletion.files.canonical))
+        return table
 
     def _doubts(
         self, request: StepRequest, step: RemoveOrphans, surroundings: Surroundings, roots: Sequence[str]
@@ -195,33 +214,31 @@ class RemoveOrphansInService:
         catalog: Catalog,
         fresh: TableMetadata,
         listed: Sequence[UnreferencedMetadata],
-        beside: Sequence[UnreferencedMetadata],
-        adopted: frozenset[str],
+        surroundings: Surroundings,
+        roots: Sequence[str],
     ) -> IdentifiedMetadata:
         """Return what the listed metadata files are that the table does not reach.
 
         Raises `Refused` if another table left one of them, or another writer of this table, who may also have left one
-        `beside`, in a folder that was not listed.
+        in a folder that was not listed.
         """
-        read, clock = self.deletion.files.read, self.deletion.clock
-        unreferenced, load = [*listed, *beside], lambda: catalog.load(fresh.ref)
-        versions = require_no_successor(fresh, unreferenced, read, load, clock, adopted).among(
-            {file.path for file in listed}
+        files, clock = self.deletion.files, self.deletion.clock
+        former = surroundings.former_versions, surroundings.metadata_folders
+        unreferenced = [*listed, *unreferenced_metadata_beside(files, fresh, *former, roots)]
+        identified = require_no_successor(
+            fresh, unreferenced, files.read, lambda: catalog.load(fresh.ref), clock, surroundings.adopted
         )
+        versions = identified.among({file.path for file in listed})
         require_no_foreign_table(fresh, versions)
         return versions
 
-    def _reached(
-        self, metadata: TableMetadata, step: RemoveOrphans, sample: list[str] | None = None
-    ) -> tuple[PathHashes, pl.DataFrame]:
-        """Return the paths that the table reaches, as hashes, and the manifests that were read for them.
-
-        Some of the paths are added to the `sample`.
-        """
+    def _reached(self, metadata: TableMetadata, step: RemoveOrphans, sample: list[str] | None = None) -> _Reached:
+        """Return what the table reaches, and add some of the paths to the `sample`."""
         files = self.deletion.files
         manifests = sets.manifests_of(files, metadata.snapshots, totals=step.check_totals)
         chunks = sets.reached(files, metadata, manifests)
-        return PathHashes.of(chunks if sample is None else _sampled(chunks, sample), files.canonical), manifests
+        paths = PathHashes.of(chunks if sample is None else _sampled(chunks, sample), files.canonical)
+        return _Reached(metadata, paths, manifests)
 
     def count(self, base: TableMetadata, older_than: datetime) -> int:
         """Return the number of old files under the location that the table does not reach, of any owner."""
@@ -315,12 +332,6 @@ def require_same_prefixes(base: TableMetadata, mismatches: Sequence[tuple[str, s
             "the same, say so by remove_orphans.equal_schemes or remove_orphans.equal_authorities; "
             "remove_orphans.prefix_mismatch: ignore keeps such files"
         )
-
-
-def _same_table(base: TableMetadata, fresh: TableMetadata) -> TableMetadata:
-    if fresh.table_uuid != base.table_uuid or fresh.location != base.location:
-        raise TableReplaced(f"{base.ref} was replaced while it was scanned: nothing is deleted")
-    return fresh
 
 
 def _sampled(chunks: Iterable[pl.DataFrame], sample: list[str]) -> Iterator[pl.DataFrame]:
