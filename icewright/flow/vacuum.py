@@ -282,7 +282,7 @@ def _vacuum_table(runtime: Runtime, branched: Vacuum, work: VacuumOf, counts: Co
     if work.dry_run:
         outcomes: list[Outcome] = []
         for operation, run in _runs(branched):
-            outcomes += [] if _failed(outcomes) else [_attempt(partial(run, work), operation, counts)]
+            outcomes += [] if _failed(outcomes) else [_attempt(runtime, partial(run, work), operation, counts)]
         return JobResult(table.ref, None, job_state(tuple(outcomes)), tuple(outcomes), dry_run=True)
     job_id = runtime.store.jobs.claim(table.ref, table.table_uuid, VACUUMED, runtime.trigger, runtime.clock.now())
     if job_id is None:
@@ -341,9 +341,8 @@ def _run_operation(
         lease.check()
         renew_vacuum_lease(runtime, work.table.ref.catalog)
 
-    outcome = _attempt(
-        partial(run, replace(work, check=check)), operation, counts, partial(_after_failure, runtime, work, lease)
-    )
+    within = partial(run, replace(work, check=check))
+    outcome = _attempt(runtime, within, operation, counts, partial(_after_failure, runtime, work, lease))
     row = RunRow(work.job_id, outcome, started, runtime.clock.now(), "", "", {}, {})
     runtime.store.runs.record(row, work.table.ref)
     runtime.emit("operation_finished", {**details, "state": outcome.state, "summary": outcome.summary})
@@ -359,14 +358,16 @@ def _after_failure(runtime: Runtime, work: VacuumOf, lease: Lease, error: Except
 
 
 def _attempt(
+    runtime: Runtime,
     run: Callable[[], Outcome],
     operation: Operation,
     counts: Counts,
     on_failure: Callable[[Exception], None] = lambda _: None,
 ) -> Outcome:
-    """Run the operation and return its outcome; only a lost lease or a cancellation is raised."""
+    """Run the operation and return its outcome with its time; only a lost lease or a cancellation is raised."""
+    started = runtime.clock.now()
     try:
-        return run()
+        outcome = run()
     except (Cancelled, LeaseLost):
         raise
     except Refused as error:
@@ -375,6 +376,8 @@ def _attempt(
         counts.failure(error)
         on_failure(error)
         return failed(operation, explained(error))
+    milliseconds = round((runtime.clock.now() - started).total_seconds() * 1000)
+    return replace(outcome, metrics={**outcome.metrics, "duration_ms": milliseconds}) if outcome.metrics else outcome
 
 
 def _result(catalog: str, counts: Counts, jobs: Sequence[JobResult], *, dry_run: bool) -> VacuumResult:

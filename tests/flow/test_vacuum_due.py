@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from icewright.core.errors import CatalogUnavailable, LeaseLost, Refused
-from icewright.core.runs import JobState, Outcome
+from icewright.core.operation import Operation
+from icewright.core.runs import JobState, Outcome, committed, skipped
 from icewright.core.vacuum import Content, CutoffPolicy
 from icewright.flow.detect import detect
 from icewright.flow.runtime import Scope
@@ -112,6 +113,23 @@ def test_a_bug_in_one_table_ends_no_other_table_s_vacuum(bench: Bench) -> None:
     jobs = vacuum(runtime, "lake").jobs
     assert [job.state for job in jobs] == [JobState.FAILED, JobState.FAILED]
     assert all(job.summary.endswith("unexpected NotImplementedError: ") for job in jobs), jobs
+
+
+def test_operations_with_figures_have_their_time(bench: Bench) -> None:
+    """The vacuum's figures add up the time of expiries."""
+
+    class Slow(Branches):
+        def expire(self, work: VacuumOf) -> Outcome:
+            bench.clock.advance(seconds=2.5)
+            return committed(Operation.EXPIRE_SNAPSHOTS, work.job_id, {"snapshots_expired": 1})
+
+        def sweep(self, work: VacuumOf) -> Outcome:
+            return skipped(Operation.REMOVE_ORPHANS, work.job_id)
+
+    table = LiveTable(bench.table("orders"), "orders", (), frozenset())
+    done = vacuum(bench.runtime(vacuums={"lake": Slow(tables=(table,))}), "lake", dry_run=True)
+    expired, swept = done.jobs[0].outcomes
+    assert (expired.metrics["duration_ms"], swept.metrics, done.counts.iceberg_commit_time) == (2500, {}, 2.5)
 
 
 @pytest.mark.parametrize(

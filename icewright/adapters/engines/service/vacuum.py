@@ -94,7 +94,6 @@ class BranchVacuum:
 
     def expire(self, work: VacuumOf) -> Outcome:
         """Expire a table's old snapshots by one commit on each branch that has any."""
-        started = self.deletion.clock.now()
         commits = 0
         expired_ids: set[int] = set()
         notes: list[str] = []
@@ -119,12 +118,11 @@ class BranchVacuum:
         self._expired[work.table.content_id] = expired_ids
         if not commits:
             return skipped(Operation.EXPIRE_SNAPSHOTS, NOTHING, notes=tuple(notes))
-        seconds = (self.deletion.clock.now() - started).total_seconds()
         verb = "would expire" if work.dry_run else "expired"
         return committed(
             Operation.EXPIRE_SNAPSHOTS,
             f"{verb} {count(len(expired_ids), 'snapshot')} on {count(commits, 'branch')}",
-            {"snapshots_expired": len(expired_ids), "branches": commits, "duration_ms": round(seconds * 1000)},
+            {"snapshots_expired": len(expired_ids), "branches": commits},
             notes=tuple(notes),
         )
 
@@ -174,8 +172,7 @@ class BranchVacuum:
 
     def sweep(self, work: VacuumOf) -> Outcome:
         """Delete the files in the table's places that no branch or tag reaches."""
-        clock, table, files = self.deletion.clock, work.table, self.deletion.files
-        started = clock.now()
+        now, table, files = self.deletion.clock.now(), work.table, self.deletion.files
         base = self._base(table)
         self._require_collectable(work.survey, table)
         surroundings = self.guard.around(base)
@@ -184,9 +181,9 @@ class BranchVacuum:
         doubts = Doubts(base, surroundings.adopted, by_age=False) if work.automatic else None
         if doubts is not None and (moved := surroundings.moved(roots)):
             raise doubts.moved(moved)
-        require_clocks_agree_at(base, roots, started, self.storage_time, planned_at=work.survey.taken)
+        require_clocks_agree_at(base, roots, now, self.storage_time, planned_at=work.survey.taken)
         knobs, heads, graced = self.contents.knobs(base.ref, base), self.contents.heads(table), work.survey.policy.grace
-        older_than, kept = uncommitted_files(heads, writer_state_rule(knobs), started, started - graced)
+        older_than, kept = uncommitted_files(heads, writer_state_rule(knobs), now, now - graced)
         with closing(LocationListing(base, older_than, files.canonical)) as listing:
             for root in roots:
                 listing.add_all(root, files.listing(root))
@@ -213,8 +210,7 @@ class BranchVacuum:
         if orphans and not work.dry_run:
             job = self._deletion(work, base.location, mark)
             deleted = delete_orphans(job, table.ref, orphans, timedelta(hours=knobs[DELETION_DELAY]))
-        seconds = (clock.now() - started).total_seconds()
-        return self._swept(work, orphans, deleted, scanned, notes, seconds)
+        return self._swept(work, orphans, deleted, scanned, notes)
 
     def _identified(
         self, base: TableMetadata, unreferenced: Sequence[UnreferencedMetadata], adopted: frozenset[str]
@@ -262,7 +258,6 @@ class BranchVacuum:
         deleted: DeletionResult,
         scanned: int,
         notes: Sequence[str],
-        seconds: float,
     ) -> Outcome:
         list_snapshots = {int(m[1]) for f in deleted.files or deleted.waiting if (m := _LIST_OF.search(f.path))}
         other_snapshots = list_snapshots - self._expired.get(work.table.content_id, set())
@@ -279,7 +274,6 @@ class BranchVacuum:
                 **{name: value for name, value in deleted.metrics.items() if name.endswith("_waiting")},
                 "files_scanned": scanned,
                 "snapshots_expired": len(other_snapshots),
-                "duration_ms": round(seconds * 1000),
             },
             deleted.files or deleted.waiting,
             notes=(*notes, *deleted.notes),
