@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -100,15 +100,15 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
 def execute_within(runtime: Runtime, request: Request, job_id: str, lease: Lease) -> JobResult:
     """Run operations as a part of a job that holds the table already, and that goes on after them."""
     knobs = runtime.policy().knobs_for(request.ref, load(runtime, request.ref, request.table_uuid))
-    measuring, outcomes = Measuring(runtime, job_id, lease, knobs), list[Outcome]()
+    operations = _Operations(runtime, request, job_id, lease, knobs)
     try:
         for operation in _in_order(request, knobs):
-            outcomes.append(_run_operation(request, operation, measuring))
+            operations.run(operation)
     except Stop as stop:
         if isinstance(stop.why, Cancelled | LeaseLost):
             raise stop.why from stop
-        outcomes.append(stop.outcome)
-    return JobResult(request.ref, job_id, job_state(tuple(outcomes)), tuple(outcomes))
+    outcomes = tuple(operations.outcomes)
+    return JobResult(request.ref, job_id, job_state(outcomes), outcomes)
 
 
 def execute_dequeued(runtime: Runtime, job: JobRow, lease: Lease | None = None) -> JobResult:
@@ -217,16 +217,14 @@ def _run_job(
     bounded = not request.manual and knobs[WINDOWS_END] == "cancel"
     _set_limits(lease, knobs, closes(knobs[WINDOWS], runtime.clock.now()) if bounded else None)
     runtime.record_event("job_started", request.ref, {"job_id": job_id, "operations": request.operations})
-    outcomes: list[Outcome] = []
     state, reason, fault = JobState.INTERRUPTED, "", None  # so it stays where the process ends: the reconciler goes on
-    measuring = Measuring(runtime, job_id, lease, knobs, base)
+    operations = _Operations(runtime, request, job_id, lease, knobs, base)
+    outcomes = operations.outcomes
     try:
         for operation in request.operations:
-            outcome = _run_operation(request, operation, measuring)
-            outcomes.append(outcome)  # one by one, so that finished operations are reported when the next raises
+            operations.run(operation)
         state = job_state(tuple(outcomes))
     except (Stop, Cancelled, LeaseLost) as error:
-        outcomes += [error.outcome] if isinstance(error, Stop) else []
         state, reason = _state_after_error(error.why if isinstance(error, Stop) else error, outcomes)
         if state is JobState.CANCELLED and not runtime.stopping():
             unstarted = request.operations[len(outcomes) :]
@@ -240,7 +238,7 @@ def _run_job(
     finally:
         result = JobResult(request.ref, job_id, state, tuple(outcomes), reason=reason, fault=fault)
         # the settings of a manual request are those of its job alone
-        _finish(runtime.with_settings({}) if request.manual else runtime, job_id, result, measuring.latest)
+        _finish(runtime.with_settings({}) if request.manual else runtime, job_id, result, operations.latest)
     runtime.record_event("job_finished", request.ref, {"job_id": job_id, "state": state, "summary": result.summary})
     return result
 
@@ -255,56 +253,65 @@ def _state_after_error(error: IcewrightError, outcomes: Sequence[Outcome]) -> tu
     return job_state(tuple(outcomes)), ""
 
 
-def _run_operation(request: Request, operation: Operation, measuring: Measuring) -> Outcome:
-    """Run one operation and record its outcome with the table before and after; return the outcome."""
-    runtime, job_id, lease, knobs = measuring.runtime, measuring.job_id, measuring.lease, measuring.knobs
-    lease.check()
-    started = runtime.clock.now()
-    details: dict[str, Any] = {"job_id": job_id, "operation": operation}
-    runtime.record_event("operation_started", request.ref, details)
-    runner = OperationRunner(runtime, request, operation, job_id, lease, knobs, measuring.found)
-    measuring.found = None
-    stop: Stop | None = None
-    try:
-        outcome = runner.run()
-    except Stop as stopped:
-        outcome, stop = stopped.outcome, stopped
-    facts_before = facts_after = runner.facts_before
-    before = after = {"unreadable": outcome.reason} if facts_before is None else facts_summary(facts_before)
-    if outcome.state is not OperationState.SKIPPED:
-        after, facts_after = _measure(runtime, request.ref, knobs, runner.verified)
-    measuring.latest = facts_after
-    location = facts_after.metadata.metadata_location if facts_after is not None else ""
-    rewrote = operation in REWRITES and outcome.state is OperationState.COMMITTED and stop is None
-    finished = runtime.clock.now()
-    if rewrote and facts_before is not None and facts_after is not None:
-        with catalog_context(request.ref.catalog):
-            impact = measuring.of(runner.last_step, facts_before, facts_after)
-        before, after = {**before, **impact.before}, {**after, **impact.after}
-        outcome = replace(outcome, notes=(*outcome.notes, *impact.notes))
-    run = RunRow(job_id, outcome, started, finished, location, knobs.fingerprint, before, after)
-    runtime.retry_idempotent(partial(runtime.store.runs.record, run, request.ref))
-    runtime.record_event(
-        "operation_finished", request.ref, {**details, "state": outcome.state, "summary": outcome.summary}
-    )
-    if stop is not None:
-        raise stop
-    return outcome
+@dataclass
+class _Operations:
+    """The operations of one job: each is run, measured and recorded before the next begins."""
 
+    runtime: Runtime
+    request: Request
+    job_id: str
+    lease: Lease
+    knobs: Knobs
+    base: TableMetadata | None = None  # as the job found the table: its first operation does not load it again
+    latest: TableFacts | None = None  # of the table after the last operation
+    outcomes: list[Outcome] = field(default_factory=list)  # also of the operation that stopped the job
 
-def _measure(
-    runtime: Runtime, ref: TableRef, knobs: Knobs, metadata: TableMetadata | None
-) -> tuple[dict[str, Any], TableFacts | None]:
-    """Return the table's metrics for the run record and its facts; `unreadable` and None when reading fails.
+    def __post_init__(self) -> None:
+        self._measuring = Measuring(self.runtime, self.job_id, self.lease, self.knobs)
 
-    The table is loaded where its metadata is not given.
-    """
-    try:
-        metadata = metadata or runtime.catalog(ref).load(ref)
-        facts = runtime.files.facts(metadata, thresholds(knobs, metadata.sort_order))
-    except Exception as error:  # noqa: BLE001 - the operation has failed with the same error
-        return {"unreadable": str(error)}, None
-    return dict(facts_summary(facts)), facts
+    def run(self, operation: Operation) -> None:
+        """Run one operation and record its outcome with the table before and after. Raises as its runner does."""
+        runtime, ref = self.runtime, self.request.ref
+        self.lease.check()
+        started = runtime.clock.now()
+        details: dict[str, Any] = {"job_id": self.job_id, "operation": operation}
+        runtime.record_event("operation_started", ref, details)
+        runner = OperationRunner(runtime, self.request, operation, self.job_id, self.lease, self.knobs, self.base)
+        self.base, stop = None, None
+        try:
+            outcome = runner.run()
+        except Stop as stopped:
+            outcome, stop = stopped.outcome, stopped
+        old = new = runner.facts_before
+        before = after = {"unreadable": outcome.reason} if old is None else facts_summary(old)
+        if outcome.state is not OperationState.SKIPPED:
+            after, new = self._measure(runner.verified)
+        self.latest, finished = new, runtime.clock.now()
+        rewrote = operation in REWRITES and outcome.state is OperationState.COMMITTED and stop is None
+        if rewrote and old is not None and new is not None:
+            with catalog_context(ref.catalog):
+                impact = self._measuring.of(runner.last_step, old, new)
+            before, after = {**before, **impact.before}, {**after, **impact.after}
+            outcome = replace(outcome, notes=(*outcome.notes, *impact.notes))
+        location = new.metadata.metadata_location if new is not None else ""
+        run = RunRow(self.job_id, outcome, started, finished, location, self.knobs.fingerprint, before, after)
+        runtime.retry_idempotent(partial(runtime.store.runs.record, run, ref))
+        runtime.record_event("operation_finished", ref, {**details, "state": outcome.state, "summary": outcome.summary})
+        self.outcomes.append(outcome)
+        if stop is not None:
+            raise stop
+
+    def _measure(self, metadata: TableMetadata | None) -> tuple[dict[str, Any], TableFacts | None]:
+        """Return the table's metrics for the run record and its facts; `unreadable` and None when reading fails.
+
+        The table is loaded where its metadata is not given.
+        """
+        try:
+            metadata = metadata or self.runtime.catalog(self.request.ref).load(self.request.ref)
+            facts = self.runtime.files.facts(metadata, thresholds(self.knobs, metadata.sort_order))
+        except Exception as error:  # noqa: BLE001 - the operation has failed with the same error
+            return {"unreadable": str(error)}, None
+        return dict(facts_summary(facts)), facts
 
 
 def _finish(runtime: Runtime, job_id: str, result: JobResult, measured: TableFacts | None = None) -> None:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from icewright.core.effective import Knobs
 from icewright.core.policy import MAX_PLANNING, MEGABYTE, PLANNING, PROBE, PROBE_TIMEOUT, Operation
 from icewright.core.steps import Step, on_pool
-from icewright.core.table import Snapshot, TableFacts, TableMetadata
+from icewright.core.table import Snapshot, TableFacts
 from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
 from icewright.ports import Probe
@@ -34,8 +34,6 @@ class Measuring:
     job_id: str
     lease: Lease
     knobs: Knobs
-    found: TableMetadata | None = None  # as the job found the table, for its first operation
-    latest: TableFacts | None = None  # of the table after the last operation
     _planned: dict[int, float] = field(default_factory=dict)  # milliseconds by snapshot id
 
     def of(self, step: Step | None, old: TableFacts, new: TableFacts) -> Impact:
