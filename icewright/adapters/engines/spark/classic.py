@@ -96,6 +96,25 @@ def megabytes(text: str, bare: float = 1.0) -> float | None:
     return int(match[1]) * _MEGABYTES.get(match[2].lower(), bare) if match else None
 
 
+def _application_settings(
+    name: str, master: str, conf: Mapping[str, str], packages: tuple[str, ...], python: str
+) -> dict[str, str]:
+    """Return the settings of a pool's application: ours, and above them those that are configured."""
+    local = master.startswith("local")
+    settings = {
+        "spark.app.name": f"icewright {name}",
+        "spark.master": master,
+        "spark.jars.packages": ",".join(sorted(set(packages))),
+        **_DEFAULTS,
+        **(_LOCAL if local else memory_overhead(master, conf)),
+        **(_DAEMON if local and python == sys.executable else {}),  # another Python may not have the module
+        **conf,
+    }
+    if local and sys.platform == "linux":
+        settings[_JAVA_OPTIONS] = f"{_QUICKER_FORKS} {conf.get(_JAVA_OPTIONS, '')}".rstrip()
+    return settings
+
+
 class ClassicApplication:
     """A Spark application that the constructor starts, which raises `EngineUnavailable`. Spark writes to `log` only."""
 
@@ -121,25 +140,15 @@ class ClassicApplication:
                 f"Spark could not be started for pool {name}: this process runs the Spark of another pool already; "
                 "give one of them `remote`, or leave its catalogs to a worker whose configuration has only them"
             )
-        local, python = master.startswith("local"), conf.get("spark.pyspark.python", sys.executable)
-        settings = {
-            "spark.app.name": f"icewright {name}",
-            "spark.master": master,
-            "spark.jars.packages": ",".join(sorted(set(packages))),
-            **_DEFAULTS,
-            **(_LOCAL if local else memory_overhead(master, conf)),
-            **(_DAEMON if local and python == sys.executable else {}),  # another Python may not have the module
-            **conf,
-        }
-        if local and sys.platform == "linux":
-            settings[_JAVA_OPTIONS] = f"{_QUICKER_FORKS} {conf.get(_JAVA_OPTIONS, '')}".rstrip()
-        spark_conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        python = conf.get("spark.pyspark.python", sys.executable)
+        self._master, self._settings = master, _application_settings(name, master, conf, packages, python)
+        spark_conf = SparkConf(loadDefaults=False).setAll(list(self._settings.items()))
         log.parent.mkdir(parents=True, exist_ok=True)
         self._gateway: Any = None
         try:
             with (
                 log.open("ab") as out,
-                _properties_file(settings) as options,
+                _properties_file(self._settings) as options,
                 _environment(**_variables(master, java, python), PYSPARK_SUBMIT_ARGS=options),
             ):
                 self._gateway = launch_gateway(popen_kwargs={"stdout": out, "stderr": out})
@@ -153,7 +162,6 @@ class ClassicApplication:
                 f"The whole log is in {log}"
             ) from error
         self._context.setLogLevel("WARN")
-        self._master, self._settings = master, settings
         self._session = SparkSession(self._context)
         for key, value in catalog_conf.items():  # not on the command line, which other users of the host can read
             self._session.conf.set(key, value)
@@ -241,7 +249,7 @@ class ClassicApplication:
 
     @cached_property
     def _driver_memory(self) -> float:
-        return _gigabytes(self._setting("spark.driver.memory", "1g"))
+        return self._memory("spark.driver.memory")
 
     def failure_reason(self, tag: str) -> str | None:
         """Return why a stage failed, which the procedure hides when it commits partial progress."""
@@ -308,15 +316,15 @@ class ClassicApplication:
         cores: list[int] = [
             e.totalCores() for e in _items(self._scala.statusStore().executorList(True)) if e.totalCores()
         ]
-        return _gigabytes(self._setting("spark.executor.memory", "1g")) / max([1, *cores])
+        return self._memory("spark.executor.memory") / max([1, *cores])
 
     @cached_property
     def _local_memory_of_a_core(self) -> float:
         return self._driver_memory / max(1, self._context.defaultParallelism)
 
-    def _setting(self, name: str, default: str) -> str:
-        """Return one Spark setting: PySpark's own accessor reads all settings one by one."""
-        return str(self._scala.getConf().get(name, default))
+    def _memory(self, name: str) -> float:
+        """Return a Spark setting in GB; PySpark's own accessor reads all settings one by one."""
+        return _gigabytes(str(self._scala.getConf().get(name, "1g")))
 
 
 def _items(sequence: Any) -> list[Any]:  # noqa: ANN401 - a Scala Seq
