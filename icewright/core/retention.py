@@ -65,33 +65,20 @@ def plan_expiry(
         if writers is None or not _has_newest_state(metadata, plan, writers):
             return plan
     removed = tuple(r.name for r in metadata.refs if _outlived(r, metadata, now, max_ref_age, writers))
-    refs = sorted((r for r in metadata.refs if r.name not in removed), key=lambda r: r.name != MAIN)
-    retained, reachable = _Retained(), {ref.snapshot_id for ref in refs}
-    if metadata.current_snapshot_id is not None:
-        retained.keep(metadata.current_snapshot_id, "current snapshot")
-    for ref in refs:
-        retained.keep(ref.snapshot_id, f"head of {ref.kind} {ref.name}")
-    lineages = [(r, list(ancestors(metadata, r.snapshot_id))) for r in refs if r.kind is RefKind.BRANCH]
-    for ref, lineage in lineages:
-        reachable.update(s.snapshot_id for s in lineage)
-        retained.keep_branch(ref, lineage, now, older_than, retain_last)
-        if writers is not None:
-            retained.keep_writer_states(lineage, writers, now)
-    for _, lineage in lineages if retained.converted else ():
-        retained.keep_unconverted(lineage)
-    unpublished = retained.keep_young(metadata, reachable, now, older_than)
+    retained = _Retained(metadata, now, older_than, retain_last, writers)
+    retained.keep_refs([ref for ref in metadata.refs if ref.name not in removed])
     for hold in holds:
-        retained.keep_held(metadata, hold, now)
+        retained.keep_held(hold)
     expired = tuple(s.snapshot_id for s in metadata.snapshots if s.snapshot_id not in retained.reasons)
     staying = tuple(
         RetainedSnapshot(s.snapshot_id, reason)
         for s in metadata.snapshots
         if (reason := retained.reasons.get(s.snapshot_id)) is not None
-        if s.timestamp < older_than or reason in unpublished
+        if s.timestamp < older_than or reason in retained.unpublished
     )
     lost_writers = _lost_writers(metadata, expired, writers) if writers is not None else ()
     next_expiry = min(retained.expiries, default=None)
-    return Expiry(expired, removed, staying, next_expiry, _first_sentences(retained.writers), lost_writers)
+    return Expiry(expired, removed, staying, next_expiry, _first_sentences(retained.kept_writers), lost_writers)
 
 
 def expired_by_iceberg(metadata: TableMetadata, now: datetime) -> Expiry:
@@ -114,25 +101,47 @@ def expired_by_iceberg(metadata: TableMetadata, now: datetime) -> Expiry:
 class _Retained:
     """The snapshots that stay. The first reason that is given for a snapshot is the one that people see."""
 
+    metadata: TableMetadata
+    now: datetime
+    older_than: datetime
+    retain_last: int
+    rule: WriterStateRule | None
     reasons: dict[int, str] = field(default_factory=dict)  # by snapshot id
     expiries: list[datetime] = field(default_factory=list)  # when snapshots that stay for their age alone may expire
-    writers: list[str] = field(default_factory=list)  # see `Expiry.kept_writers`
+    kept_writers: list[str] = field(default_factory=list)  # as in `Expiry`
     converted: dict[int, str] = field(default_factory=dict)  # the reason by `WriterState.converted`
+    unpublished: set[str] = field(default_factory=set)  # reasons of snapshots that may still be published
+
+    def keep_refs(self, refs: Iterable[SnapshotRef]) -> None:
+        """Retain what these refs keep, main's before the others', and what may still be published."""
+        main_first = sorted(refs, key=lambda ref: ref.name != MAIN)
+        if self.metadata.current_snapshot_id is not None:
+            self.keep(self.metadata.current_snapshot_id, "current snapshot")
+        for ref in main_first:
+            self.keep(ref.snapshot_id, f"head of {ref.kind} {ref.name}")
+        branches = (ref for ref in main_first if ref.kind is RefKind.BRANCH)
+        lineages = {branch: list(ancestors(self.metadata, branch.snapshot_id)) for branch in branches}
+        for branch, lineage in lineages.items():
+            self.keep_branch(branch, lineage)
+            if self.rule is not None:
+                self.keep_writer_states(lineage, self.rule)
+        for lineage in lineages.values() if self.converted else ():
+            self.keep_unconverted(lineage)
+        on_branches = (snapshot.snapshot_id for lineage in lineages.values() for snapshot in lineage)
+        self.keep_young({*on_branches, *(ref.snapshot_id for ref in main_first)})
 
     def keep(self, snapshot_id: int, reason: str, until: datetime | None = None) -> None:
         if snapshot_id not in self.reasons:
             self.reasons[snapshot_id] = reason
             self.expiries.extend(() if until is None else (until,))
 
-    def keep_branch(
-        self, ref: SnapshotRef, lineage: Sequence[Snapshot], now: datetime, older_than: datetime, retain_last: int
-    ) -> None:
+    def keep_branch(self, ref: SnapshotRef, lineage: Sequence[Snapshot]) -> None:
         """Retain the snapshots of a branch by count and age, from its lineage, newest first.
 
         Histories have thousands of snapshots, and each evaluation goes through them: no text is made for each one.
         """
-        reasons = self.reasons
-        age = ref.max_snapshot_age or now - older_than  # Iceberg knows no age of 0
+        reasons, now, retain_last = self.reasons, self.now, self.retain_last
+        age = ref.max_snapshot_age or now - self.older_than  # Iceberg knows no age of 0
         least = ref.min_snapshots_to_keep if ref.min_snapshots_to_keep is not None else retain_last
         newest, by_count = _kept_by_count(ref, lineage, retain_last), f"one of the {least} newest of branch {ref.name}"
         for snapshot in lineage[:newest]:
@@ -144,14 +153,14 @@ class _Retained:
         )
         self.expiries.extend([just_after(min(s.timestamp for s in young), age)] if young else [])
 
-    def keep_writer_states(self, lineage: Sequence[Snapshot], rule: WriterStateRule, now: datetime) -> None:
+    def keep_writer_states(self, lineage: Sequence[Snapshot], rule: WriterStateRule) -> None:
         """Retain the snapshots from the branch's head to each writer's newest state: a restarting writer walks them."""
         done = 0
         for state in newest_states(lineage, rule.keys):
-            if (until := _kept_until(state, rule)) > now:
+            if (until := _kept_until(state, rule)) > self.now:
                 writer = f"{state.writer}, until {until:%Y-%m-%d}"
                 if state.snapshot.snapshot_id not in self.reasons:
-                    self.writers.append(f"snapshots stay for {writer}")
+                    self.kept_writers.append(f"snapshots stay for {writer}")
                 self.keep(state.snapshot.snapshot_id, writer, until)
                 for snapshot in lineage[done : state.depth]:
                     self.reasons.setdefault(snapshot.snapshot_id, f"{writer}, which is behind it")
@@ -167,21 +176,19 @@ class _Retained:
             for snapshot in lineage[: last + 1]:
                 self.reasons.setdefault(snapshot.snapshot_id, f"{writer}, which goes on from there")
 
-    def keep_young(
-        self, metadata: TableMetadata, reachable: AbstractSet[int], now: datetime, older_than: datetime
-    ) -> AbstractSet[str]:
-        """Retain young snapshots to which no ref leads; return the reasons of those that may still be published."""
+    def keep_young(self, reachable: AbstractSet[int]) -> None:
+        """Retain young snapshots to which no ref leads."""
         young = "not published yet, younger than the retention"
-        staged = {one: f"staged as {wap_id}, {young}" for one, wap_id in staged_ids(metadata).items()}
-        for snapshot in metadata.snapshots:
-            if snapshot.snapshot_id not in reachable and snapshot.timestamp >= older_than:
-                until = just_after(snapshot.timestamp, now - older_than)
+        staged = {one: f"staged as {wap_id}, {young}" for one, wap_id in staged_ids(self.metadata).items()}
+        self.unpublished.update(staged.values())
+        for snapshot in self.metadata.snapshots:
+            if snapshot.snapshot_id not in reachable and snapshot.timestamp >= self.older_than:
+                until = just_after(snapshot.timestamp, self.now - self.older_than)
                 self.keep(snapshot.snapshot_id, staged.get(snapshot.snapshot_id, _YOUNG), until)
-        return set(staged.values())
 
-    def keep_held(self, metadata: TableMetadata, hold: SnapshotHold, now: datetime) -> None:
+    def keep_held(self, hold: SnapshotHold) -> None:
         """Retain a held snapshot and its descendants."""
-        for snapshot_id in held_snapshots(metadata, [hold], now):
+        for snapshot_id in held_snapshots(self.metadata, [hold], self.now):
             behind = "" if snapshot_id == hold.snapshot_id else ", which is behind it"
             self.keep(snapshot_id, f"{hold.by}{behind}", hold.until)
 
