@@ -61,6 +61,11 @@ class Merge:
     target: int  # bytes of the files that it writes
     final: bool  # the outputs are large enough to be left alone for good
 
+    @property
+    def outputs(self) -> int:
+        """Return how many files the merge writes."""
+        return self.files - self.saved
+
 
 # whether the first of two merges is worth it instead of the second, which takes fewer files, or instead of none
 Pays = Callable[[Merge, Merge | None], bool]
@@ -157,7 +162,7 @@ def _merge_of_classes(
         if files < 2 or not (files >= least_files or size > merge.target):  # noqa: PLR2004 - no merge of one
             continue
         needed = min(FINAL_GROWTH, growth) if merge.final else growth
-        if merge.saved > 0 and int(size * live) >= needed * live * size_class.largest * (files - merge.saved):
+        if merge.saved > 0 and int(size * live) >= needed * live * size_class.largest * merge.outputs:
             best = merge if pays(merge, best) else best
     return best
 
@@ -196,15 +201,11 @@ def _wait(merge: Merge, saved: int, situation: Situation) -> timedelta | None:
     Files of three quarters of the target are a third more files for as long as they last. That is weighed against the
     files, saved by no smaller merge, that are open meanwhile. How many reads there are matters to neither.
     """
-    partition, facts, knobs = situation.partition, situation.facts, situation.knobs
-    lasts, now = situation.lasts, situation.now
-    outputs = merge.files - merge.saved
-    missing = outputs * merge.target - merge.bytes
+    partition, facts, knobs, now = situation.partition, situation.facts, situation.knobs, situation.now
+    missing = merge.outputs * merge.target - merge.bytes
     if missing <= 0 or not knobs[rewriting.MIN_RETURN] or not is_rate_known(facts.metadata):
         return None
-    spared = reads_per_day(facts, knobs) * (lasts / timedelta(days=1)) * opening_gb_hours(knobs)
-    spared *= missing / merge.target  # by a merge of these files with others to full ones
-    if not merge.final and spared >= knobs[rewriting.MIN_RETURN] * rewrite_gb_hours(outputs, merge.bytes, knobs):
+    if not merge.final and _is_merged_again(merge, missing / merge.target, situation):
         return None
     longest_wait = timedelta(hours=knobs[rewriting.HOT_MAX_HOURS])
     first, arrived = partition.first_write, size_classes(partition)[0]
@@ -213,16 +214,27 @@ def _wait(merge: Merge, saved: int, situation: Situation) -> timedelta | None:
         has_arrived = partition.last_write is not None and merge.files == arrived.files
         return None if has_arrived or until_rate > longest_wait else until_rate
     wait = max(timedelta(minutes=knobs[rewriting.HOT_MINUTES]), missing / max(1, arrived.bytes) * (now - first))
-    more = 1 + wait / (now - first) * arrived.bytes / merge.bytes
-    sizes = facts.thresholds.of(partition.data_bytes)
-    later = _merge(int(merge.files * more), int(merge.bytes * more), merge.below, 1.0, sizes)
-    fewer = outputs - (later.files - later.saved) / more
-    return wait if wait <= longest_wait and saved * wait < fewer * lasts else None
+    growth = 1 + wait / (now - first) * arrived.bytes / merge.bytes
+    pays = saved * wait < _fewer_outputs(merge, growth, facts.thresholds.of(partition.data_bytes)) * situation.lasts
+    return wait if wait <= longest_wait and pays else None
+
+
+def _is_merged_again(merge: Merge, fewer: float, situation: Situation) -> bool:
+    """Return whether a later merge with other files, which leaves so many fewer files, pays for the outputs."""
+    knobs, days = situation.knobs, situation.lasts / timedelta(days=1)
+    spared = reads_per_day(situation.facts, knobs) * days * opening_gb_hours(knobs) * fewer
+    return spared >= knobs[rewriting.MIN_RETURN] * rewrite_gb_hours(merge.outputs, merge.bytes, knobs)
+
+
+def _fewer_outputs(merge: Merge, growth: float, sizes: Thresholds) -> float:
+    """Return how many output files fewer the same rows have when files and bytes have grown so many times."""
+    later = _merge(int(merge.files * growth), int(merge.bytes * growth), merge.below, 1.0, sizes)
+    return merge.outputs - later.outputs / growth
 
 
 def _after(merge: Merge, classes: Sequence[SizeClass], live: float, sizes: Thresholds) -> tuple[SizeClass, ...]:
     """Return the size classes after a merge: the classes that remain, with the outputs if they are still small."""
-    outputs, written = merge.files - merge.saved, int(merge.bytes * live)
+    outputs, written = merge.outputs, int(merge.bytes * live)
     small = [c for c in classes if c.largest >= merge.below]
     if outputs and (each := written // outputs) < sizes.min_bytes:
         same = next((c for c in small if c.largest.bit_length() == each.bit_length()), SizeClass(0, 0, 0))
