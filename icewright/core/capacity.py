@@ -192,7 +192,6 @@ class Room:
             reason = shut or next(iter(refused.values()), None) or self._refused(candidate, operation, admitted)
             if reason is None:
                 self._take(candidate, operation, admitted)
-                admitted.append(operation)
             else:
                 refused[operation] = reason
         if admitted:
@@ -220,14 +219,12 @@ class Room:
             reason = shut or over_budget or self._refused(candidate, operation, admitted, late)
             if reason is None:
                 self._take(candidate, operation, admitted)
-                admitted.append(operation)
                 continue
             refused[operation] = reason
             self.put_budgets_aside(candidate, [operation])
-            if shut is None and over_budget is None:
+            if not shut and not over_budget:
                 waits_for_slot = True
-                self._operations[operation] += 1
-                self._running[f"pool {candidate.pool}"] += candidate.due_operations[operation].on_pool
+                self._use_slots(candidate, operation, ())
         if admitted:
             self._begin(candidate)
         elif waits_for_slot:
@@ -237,20 +234,22 @@ class Room:
 
     def put_budgets_aside(self, candidate: Candidate, operations: Iterable[Operation]) -> None:
         """Leave a part of each budget that they need to overdue operations, unless a longer overdue one has it."""
-        for due in (candidate.due_operations[operation] for operation in operations):
-            for place in self._places(candidate.ref, candidate.pool, on_pool=due.on_pool):
+        for operation in operations:
+            for place in self._budgets(candidate, operation):
                 if place not in self._put_aside:
                     self._put_aside.add(place)
-                    self._spent[place] += due.cost
+                    self._spent[place] += candidate.due_operations[operation].cost
 
-    def _take(self, candidate: Candidate, operation: Operation, before: Sequence[Operation]) -> None:
-        """Use the limits for one more operation of a job."""
-        due = candidate.due_operations[operation]
+    def _take(self, candidate: Candidate, operation: Operation, job: list[Operation]) -> None:
+        """Add one more operation to a job, and use the limits for it."""
+        for place in self._budgets(candidate, operation):
+            self._spent[place] += candidate.due_operations[operation].cost
+        self._use_slots(candidate, operation, job)
+        job.append(operation)
+
+    def _use_slots(self, candidate: Candidate, operation: Operation, before: Sequence[Operation]) -> None:
         self._operations[operation] += 1
-        for place in self._places(candidate.ref, candidate.pool, on_pool=due.on_pool):
-            self._spent[place] += due.cost
-        if due.on_pool and not any(candidate.due_operations[op].on_pool for op in before):
-            self._running[f"pool {candidate.pool}"] += 1
+        self._running[f"pool {candidate.pool}"] += _is_first_on_pool(candidate, operation, before)
 
     def _begin(self, candidate: Candidate) -> None:
         self._jobs += 1
@@ -274,12 +273,10 @@ class Room:
         self, candidate: Candidate, operation: Operation, before: Sequence[Operation], late: timedelta | None = None
     ) -> str | None:
         """Return why the operation does not fit into a job that has the operations `before` it."""
-        due_operations = candidate.due_operations
         most = self._limits.per_operation.get(operation, self._limits.total)
         if self._operations[operation] >= most:
             return f"limit per_operation.{operation} ({most}) reached"
-        new_on_pool = due_operations[operation].on_pool and not any(due_operations[op].on_pool for op in before)
-        full = self._full(f"pool {candidate.pool}") if new_on_pool else None
+        full = self._full(f"pool {candidate.pool}") if _is_first_on_pool(candidate, operation, before) else None
         return full or self._over_budget(candidate, operation, late)
 
     def _full(self, place: str, *, overdue: bool = False) -> str | None:
@@ -302,7 +299,7 @@ class Room:
         taken a part of each budget that it could have used.
         """
         due = candidate.due_operations[operation]
-        for place in self._places(candidate.ref, candidate.pool, on_pool=due.on_pool):
+        for place in self._budgets(candidate, operation):
             bounds, spent = self._bounds.get(place), self._spent[place]
             budget = None if bounds is None else bounds.gb_hours_per_day
             if budget is None or spent <= 0:
@@ -320,6 +317,9 @@ class Room:
         budgets = {name: self._bounds[name].gb_hours_per_day for name in map(_share_name, self._patterns)}
         return sum(budget * self._day_share - self._spent[name] for name, budget in budgets.items() if budget)
 
+    def _budgets(self, candidate: Candidate, operation: Operation) -> Sequence[str]:
+        return self._places(candidate.ref, candidate.pool, on_pool=candidate.due_operations[operation].on_pool)
+
     def _places(self, ref: TableRef, pool: str, *, on_pool: bool) -> Sequence[str]:
         """Return the names, as reasons show them, of the catalog and the pool whose limits apply to work on a table."""
         share = self._share(ref.parts[:-1])
@@ -331,6 +331,11 @@ class Room:
             matching = (p for p in self._patterns if matches(p, namespace[: len(p)]))
             self._shares[namespace] = next(map(_share_name, matching), None)
         return self._shares.get(namespace)
+
+
+def _is_first_on_pool(candidate: Candidate, operation: Operation, before: Iterable[Operation]) -> bool:
+    due = candidate.due_operations
+    return due[operation].on_pool and not any(due[op].on_pool for op in before)
 
 
 def _share_name(pattern: Sequence[str]) -> str:
