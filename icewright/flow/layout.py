@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from itertools import takewhile
 from typing import Any
 
@@ -82,19 +82,13 @@ def apply_layout(
         raise Refused(f"{ref}: no layout is applied, as {LAYOUT_APPLY.name} is false: set it in a policy of the table")
     parts = _LayoutKnobs.of(ref, knobs, versions)
     report = runtime.engine.try_layouts(ref, filters, parts.sizes(policy, tried=not parts.others_set_target))
-    now = runtime.clock.now()
     runs = _runs_per_day(runtime, ref, filters) if runs_per_day is None else runs_per_day
-    decide = _decider(runtime, metadata, parts, versions, runs, now)
+    decide = _decider(runtime, metadata, parts, versions, runs)
     decision = decide(report)
     if decision.verdict is LayoutVerdict.APPLY and knobs[LAYOUT_MEASURE]:
         parse_settings(str(ref), report.settings, policy.guardrails)  # before a measurement that would be useless
         pause = timedelta(days=knobs[LAYOUT_WATCH])
-        if (waits := _before_measuring(runtime, ref, decision, now, pause, dry_run=dry_run)) is not None:
-            return report, waits
-        report = measure_layouts(runtime, report, filters)
-        decision = decide(report)
-        if decision.verdict is not LayoutVerdict.APPLY:
-            runtime.record_event(LAYOUT_MEASURED, ref, {"summary": decision.reason})
+        report, decision = _decide_by_measuring(runtime, report, filters, decide, pause, dry_run=dry_run)
     newest, version = (versions[0].settings, versions[0].version) if versions else ({}, 0)
     settings = {name: value for name, value in newest.items() if name not in {*parts.ours, LAYOUT_READ.name}}
     if decision.verdict is LayoutVerdict.APPLY:
@@ -102,7 +96,8 @@ def apply_layout(
         settings |= parse_settings(str(ref), layout, policy.guardrails)
     if dry_run or decision.verdict is LayoutVerdict.KEEP:
         return report, decision
-    if runtime.store.rules.put(ref.parts, settings, f"{runtime.trigger.actor}{_BY}", now, version) is None:
+    author, now = f"{runtime.trigger.actor}{_BY}", runtime.clock.now()
+    if runtime.store.rules.put(ref.parts, settings, author, now, version) is None:
         raise CommitConflict(
             f"{ref}: the rule of the table was changed meanwhile, and no layout was changed: try again"
         )
@@ -122,10 +117,9 @@ def _decider(
     parts: _LayoutKnobs,
     versions: Sequence[RuleVersion],
     runs_per_day: float,
-    now: datetime,
 ) -> Callable[[LayoutReport], LayoutDecision]:
     """Return what decides on reports: by the layout that is applied, those that were tried, and what a person chose."""
-    knobs = parts.knobs
+    knobs, now = parts.knobs, runtime.clock.now()
     applied = _applied(runtime, metadata, versions, parts)
     tried = [parts.of_layout(version.settings) for version in versions if version.author.endswith(_BY)]
     own_rule = f"{'.'.join(metadata.ref.parts)} (store)" if applied is not None else ""
@@ -145,20 +139,32 @@ def predict_layouts(runtime: Runtime, ref: TableRef, filters: Sequence[str]) -> 
     return runtime.engine.try_layouts(ref, filters, parts.sizes(policy, tried=True))
 
 
-def _before_measuring(
-    runtime: Runtime, ref: TableRef, predicted: LayoutDecision, now: datetime, pause: timedelta, *, dry_run: bool
-) -> LayoutDecision | None:
-    """Return why Spark tries no layout now: a dry run, or a recent try that found none. None where it tries."""
-    page = runtime.store.views.list_activity(
-        LAYOUT_MEASURED, None, None, _EVENTS, search=ref.name, since=now - pause
-    ).items
+def _decide_by_measuring(
+    runtime: Runtime,
+    report: LayoutReport,
+    filters: Sequence[str],
+    decide: Callable[[LayoutReport], LayoutDecision],
+    pause: timedelta,
+    *,
+    dry_run: bool,
+) -> tuple[LayoutReport, LayoutDecision]:
+    """Let Spark try what the report predicts to be worth it; return the report with what Spark read, and the decision.
+
+    Nothing is tried in a dry run, and for a time after a try that found no better layout.
+    """
+    ref, predicted, since = report.ref, decide(report).reason, runtime.clock.now() - pause
+    page = runtime.store.views.list_activity(LAYOUT_MEASURED, None, None, _EVENTS, search=ref.name, since=since).items
     if (last := next((event["at"] for event in page if event["ref"] == ref), None)) is not None:
         waiting = f"Spark read no less on {last:%Y-%m-%d}, and tries again from {last + pause:%Y-%m-%d} on"
-        return LayoutDecision(LayoutVerdict.KEEP, f"{predicted.reason}; {waiting}")
+        return report, LayoutDecision(LayoutVerdict.KEEP, f"{predicted}; {waiting}")
     if dry_run:
-        reason = f"{predicted.reason}; Spark would try it first, on a branch of a sample"
-        return LayoutDecision(LayoutVerdict.MEASURE, reason)
-    return None
+        first = f"{predicted}; Spark would try it first, on a branch of a sample"
+        return report, LayoutDecision(LayoutVerdict.MEASURE, first)
+    report = measure_layouts(runtime, report, filters)
+    decision = decide(report)
+    if decision.verdict is not LayoutVerdict.APPLY:
+        runtime.record_event(LAYOUT_MEASURED, ref, {"summary": decision.reason})
+    return report, decision
 
 
 def carry_out_dequeued(runtime: Runtime, job: JobRow, running: TableJob) -> str:
