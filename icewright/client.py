@@ -110,9 +110,9 @@ class Client(Connection):
         """Return jobs that would start now, and deferred operations."""
         return self._get("/plan", catalog=catalog, limit=500)
 
-    def queue(self) -> Queue:
-        """Return open jobs, and due operations without a job."""
-        return self._get("/queue")
+    def queue(self, *, catalog: str | None = None, operation: str | None = None, search: str | None = None) -> Queue:
+        """Return open jobs, and due operations without a job, that match the filters."""
+        return self._get("/queue", catalog=catalog, operation=operation, search=search)
 
     def jobs(
         self,

@@ -137,6 +137,16 @@ class DeletionQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingQuery:
+    """The filters of a list of due operations without a job."""
+
+    ref: TableRef | None = None
+    catalog: str | None = None
+    operation: Operation | None = None
+    search: str | None = None  # part of the table's name or namespace, case-insensitive
+
+
+@dataclass(frozen=True, slots=True)
 class WaitingItem:
     """A due operation that the last plan did not start."""
 
@@ -266,13 +276,16 @@ class Views(Protocol):
     ) -> Page[Mapping[str, Any]]:
         """Return a page of the operations of jobs, newest first."""
 
-    def list_queue(self, visibility: VisibilityFilter, limit: int) -> Sequence[JobItem]:
+    def list_queue(self, query: JobQuery, visibility: VisibilityFilter, limit: int) -> Sequence[JobItem]:
         """Return the jobs that run, then those that wait for a worker, best first."""
 
     def list_waiting(
-        self, visibility: VisibilityFilter, after: After | None, limit: int, ref: TableRef | None = None
+        self, query: WaitingQuery, visibility: VisibilityFilter, after: After | None, limit: int
     ) -> Page[WaitingItem]:
-        """Return a page of due operations that no job has, by their position in the queue; of one table, or of all."""
+        """Return a page of due operations that no job has, by their position in the queue.
+
+        The operations of a table at one position stay together: a page ends before those that it cannot hold.
+        """
 
     def list_files(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
         """Return a page of the files of a job in the ledger."""

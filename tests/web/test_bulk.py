@@ -18,10 +18,12 @@ from icewright.app.web.pages.urls import table_url
 from icewright.app.web.running import serving
 from icewright.core.errors import UsageError
 from icewright.core.policy import Operation
+from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.flow.bulk import drain_process
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.ports import ProcessRow
+from icewright.ports.views import WaitingQuery
 from icewright.testing import NOW
 from tests.web.conftest import HERE, Served
 from tests.web.test_access import bearer
@@ -234,13 +236,14 @@ def test_the_queue_says_what_waits_and_what_comes_next(fleet: Served) -> None:
     soon, paused_one = TableRef.parse(NAMES[1]), TableRef.parse(NAMES[2])
     store.tables.schedule_evaluation([soon, paused_one], now)
     store.tables.pause(paused_one, "migration")
-    waiting, _, following = client.get("/queue", headers=BROWSER).text.partition("Next evaluations")
+    waiting, _, following = client.get("/queue", headers=BROWSER).text.partition("<h2>Next evaluations")
     waiting = waiting.partition(">Waiting<")[2]
     for name in NAMES:
-        due = store.views.list_waiting(None, None, 50, TableRef.parse(name)).items
+        due = store.views.list_waiting(WaitingQuery(TableRef.parse(name)), None, None, 50).items
         assert waiting.count(f'href="{table_url(name)}"') == (1 if due else 0)
     assert re.search(r"saves each full read the equivalent of [\d.]+ .B, for [\d.<]+ GB-hours", waiting)
     assert re.search(r"frees storage worth [\d.]+ .B of reads, for [\d.<]+ GB-hours", waiting)
+    assert re.search(r"saves the equivalent of [\d.]+ .B of reads, for [\d.<]+ GB-hours", waiting)
     assert re.search(rf'with the next pass</td><th[^>]*><a class="cell" href="{table_url(NAMES[1])}"', following)
     assert table_url(NAMES[2]) not in following
     assert f"the next {following.count('href=')} of" in following
@@ -249,6 +252,30 @@ def test_the_queue_says_what_waits_and_what_comes_next(fleet: Served) -> None:
     assert first_from - since == timedelta(days=1)
     page = client.get(table_url(NAMES[1]), headers=BROWSER).text
     assert f"before all others from {first_from:%Y-%m-%d %H:%M} UTC" in page
+
+
+def test_the_queue_is_filtered_and_cancels_what_waits(fleet: Served) -> None:
+    """Jobs and due operations are found by table and operation, all next evaluations listed; a job ends from there."""
+    client, store = fleet.client(), fleet.bench.store
+    job = client.post(f"{API}/tables/{NAMES[1]}/jobs", json={"operations": ["compact"]}).json()["job_id"]
+    for query, jobs, waits in (
+        ("search=hr.pay", 0, 1),
+        ("search=orders", 1, 0),
+        ("operation=check", 0, 0),
+        ("operation=compact", 1, 2),
+        ("catalog=other", 0, 0),
+    ):
+        page = client.get(f"/queue?{query}", headers=BROWSER).text
+        assert (page.count(f'value="{job}"'), page.count("<details data-key")) == (jobs, waits), query
+    listed = client.get("/queue?show=next&search=sales", headers=BROWSER).text
+    assert [f'href="{table_url(name)}"' in listed for name in NAMES] == [False, False, True]  # one is busy
+    assert client.get("/queue?show=past", headers=BROWSER).status_code == 404
+    fields = {"csrf": token_of(client, "/queue"), "job": job, "back": "queue"}
+    said = client.post("/do/cancel", data=fields, headers={**BROWSER, **FORM})
+    assert said.url.path == "/queue"
+    assert f"The job on {NAMES[1]} is cancelled." in said.text
+    assert store.jobs.get(job).state is JobState.CANCELLED
+    assert "cancel" not in client.get("/queue", headers=BROWSER).text.partition("<main")[2]
 
 
 def test_pages_change_many_tables_after_a_count(fleet: Served) -> None:

@@ -49,6 +49,7 @@ from icewright.ports.views import (
     Trend,
     TrendStep,
     WaitingItem,
+    WaitingQuery,
 )
 
 _SORTS: Mapping[TableSort, tuple[sa.ColumnElement[Any], type]] = {
@@ -92,21 +93,8 @@ class SqlViews(Views):
         self, query: JobQuery, visibility: VisibilityFilter, after: After | None, limit: int
     ) -> Page[JobItem]:
         keys = (Key(JOBS.c.created, datetime, descending=True), Key(JOBS.c.job_id, str, descending=True))
-        conditions = _in_place(query.ref, query.catalog)
-        if query.job_id is not None:
-            conditions.append(JOBS.c.job_id == query.job_id)
-        if query.states:
-            conditions.append(JOBS.c.state.in_(query.states))
-        if query.operation:
-            conditions.append(sa.cast(JOBS.c.operations, sa.Text).like(f'%"{query.operation}"%'))
-        if query.trigger:
-            conditions.append(JOBS.c.trigger == query.trigger)
-        if query.search:
-            conditions.append(_matches_search(query.search))
-        if query.since:
-            conditions.append(JOBS.c.created >= query.since)
         with self.db.reading() as connection:
-            jobs = _jobs().where(visible(connection, visibility), *conditions)
+            jobs = _jobs().where(visible(connection, visibility), *_job_conditions(query))
             return _page(connection, jobs, keys, after, limit, _job_item)
 
     def list_runs(
@@ -126,16 +114,16 @@ class SqlViews(Views):
             runs = runs.where(visible(connection, visibility), *conditions)
             return _page(connection, runs, keys, after, limit, _with_ref)
 
-    def list_queue(self, visibility: VisibilityFilter, limit: int) -> Sequence[JobItem]:
+    def list_queue(self, query: JobQuery, visibility: VisibilityFilter, limit: int) -> Sequence[JobItem]:
         running = sa.case((JOBS.c.state == JobState.RUNNING, 0), else_=1)
         order = (running, JOBS.c.score.desc(), JOBS.c.created, JOBS.c.job_id)
         with self.db.reading() as connection:
-            condition = visible(connection, visibility) & JOBS.c.state.in_(_OPEN)
-            rows = connection.execute(_jobs().where(condition).order_by(*order).limit(limit))
+            conditions = (visible(connection, visibility), JOBS.c.state.in_(_OPEN), *_job_conditions(query))
+            rows = connection.execute(_jobs().where(*conditions).order_by(*order).limit(limit))
             return [_job_item(row) for row in rows]
 
     def list_waiting(
-        self, visibility: VisibilityFilter, after: After | None, limit: int, ref: TableRef | None = None
+        self, query: WaitingQuery, visibility: VisibilityFilter, after: After | None, limit: int
     ) -> Page[WaitingItem]:
         keys = (
             Key(VERDICTS.c.position, int, nullable=True),
@@ -143,12 +131,23 @@ class SqlViews(Views):
             Key(VERDICTS.c.operation, str),
         )
         due = sa.select(VERDICTS, *NAME, TABLES.c.due_since).join_from(VERDICTS, TABLES)
-        free = (VERDICTS.c.verdict == "due", TABLES.c.held_by.is_(None), ~TABLES.c.dropped, *_in_place(ref, None))
+        conditions = [VERDICTS.c.verdict == "due", TABLES.c.held_by.is_(None), ~TABLES.c.dropped]
+        conditions += _in_place(query.ref, query.catalog)
+        if query.operation:
+            conditions.append(VERDICTS.c.operation == query.operation)
+        if query.search:
+            conditions.append(_matches_search(query.search))
         with self.db.reading() as connection:
-            condition = sa.and_(visible(connection, visibility), *free)
+            condition = sa.and_(visible(connection, visibility), *conditions)
             count = sa.select(sa.func.count()).select_from(VERDICTS.join(TABLES)).where(condition)
             total = connection.execute(count).scalar_one()
-            return _page(connection, due.where(condition), keys, after, limit, _waiting, total)
+            page: Page[Any] = _page(connection, due.where(condition), keys, after, limit, total=total)
+        rows = page.items
+        if page.after is not None:  # what the last table has may go on: the next page begins with it
+            last = rows[-1].position, rows[-1].table_id
+            rows = [row for row in rows if (row.position, row.table_id) != last] or rows
+            page = replace(page, after=cursor([getattr(rows[-1], key.column.name) for key in keys]))
+        return replace(page, items=[_waiting(row) for row in rows])
 
     def list_files(self, job_id: str, after: After | None, limit: int) -> Page[Mapping[str, Any]]:
         times = ("planned_at", "settled_at", "delete_after", "reason", "operation")
@@ -229,6 +228,23 @@ def _page(
 def _with_ref(row: sa.Row[Any]) -> Mapping[str, Any]:
     """Return a row with the table that it is about, if there is one."""
     return {**row._asdict(), "ref": ref_of(row) if row.catalog is not None else None}
+
+
+def _job_conditions(query: JobQuery) -> list[sa.ColumnElement[bool]]:
+    conditions = _in_place(query.ref, query.catalog)
+    if query.job_id is not None:
+        conditions.append(JOBS.c.job_id == query.job_id)
+    if query.states:
+        conditions.append(JOBS.c.state.in_(query.states))
+    if query.operation:
+        conditions.append(sa.cast(JOBS.c.operations, sa.Text).like(f'%"{query.operation}"%'))
+    if query.trigger:
+        conditions.append(JOBS.c.trigger == query.trigger)
+    if query.search:
+        conditions.append(_matches_search(query.search))
+    if query.since:
+        conditions.append(JOBS.c.created >= query.since)
+    return conditions
 
 
 def _table_keys(query: TableQuery) -> list[Key]:

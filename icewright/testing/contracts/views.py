@@ -14,7 +14,7 @@ from icewright.core.runs import JobState, committed
 from icewright.core.table import TableRef
 from icewright.core.verdicts import Evaluation, evaluate, thresholds
 from icewright.ports import Pointer, RunRow, Store, Trigger
-from icewright.ports.views import JobQuery, RunQuery, Savings, TableQuery, TableSort, TrendStep
+from icewright.ports.views import JobQuery, RunQuery, Savings, TableQuery, TableSort, TrendStep, WaitingQuery
 from icewright.testing import NOW, facts, knobs, manifests, metadata, partition
 from icewright.testing.contracts.cases import StoreSuite
 
@@ -77,26 +77,46 @@ class ViewsTests(StoreSuite):
         assert sorted(str(i.job.job_id) for i in store.views.list_jobs(JobQuery(), SALES, None, 50).items) == sorted(
             map(str, jobs[4:])
         )
-        assert len(store.views.list_queue(SALES, 50)) == 4
+        assert len(store.views.list_queue(JobQuery(), SALES, 50)) == 4
         assert store.views.list_tables(TableQuery(), (), None, 50).items == []
         assert store.views.overview(SALES, NOW).tables == 4
         assert store.views.overview(None, NOW).jobs == {"running": 8}
         store.jobs.finish(str(jobs[0]), JobState.SUCCEEDED, "", NOW)
-        assert [i.ref for i in store.views.list_waiting(SALES, None, 50).items] == []
-        waiting = store.views.list_waiting(None, None, 1)
+        assert [i.ref for i in store.views.list_waiting(WaitingQuery(), SALES, None, 50).items] == []
+        waiting = store.views.list_waiting(WaitingQuery(), None, None, 1)
         assert waiting.items[0].ref == REFS[0]
         assert waiting.after is not None
-        rest = store.views.list_waiting(None, waiting.after, 50).items
+        rest = store.views.list_waiting(WaitingQuery(), None, waiting.after, 50).items
         assert len(rest) + 1 == waiting.total
         assert store.views.list_runs(RunQuery(), None, None, 10).items == []
 
     def test_due_operations_of_one_table(self, store: Store) -> None:
         """The due operations of one table are listed alone."""
-        page = store.views.list_waiting(None, None, 50, REFS[2])
+        page = store.views.list_waiting(WaitingQuery(REFS[2]), None, None, 50)
         assert {item.ref for item in page.items} == {REFS[2]}
         assert page.total == len(page.items) > 1
-        assert store.views.list_waiting(None, None, 50, REFS[1]).items == []
-        assert store.views.list_waiting(SALES, None, 50, REFS[2]).items == []
+        assert store.views.list_waiting(WaitingQuery(REFS[1]), None, None, 50).items == []
+        assert store.views.list_waiting(WaitingQuery(REFS[2]), SALES, None, 50).items == []
+
+    def test_due_operations_page_by_page(self, store: Store) -> None:
+        """Due operations are found by table, catalog and operation; those of one table are on one page."""
+        after, pages = None, list[set[TableRef]]()
+        while True:
+            page = store.views.list_waiting(WaitingQuery(), None, after, 4)
+            pages.append({item.ref for item in page.items})
+            after = page.after
+            if after is None:
+                break
+        assert sorted(ref for refs in pages for ref in refs) == REFS[::2]
+        every = store.views.list_waiting(WaitingQuery(), None, None, 50).items
+        assert len(every) > len(pages) == len(REFS) / 2
+        for query, expected in (
+            (WaitingQuery(operation=Operation.COMPACT), [i for i in every if i.operation is Operation.COMPACT]),
+            (WaitingQuery(search="SALES.t2"), [i for i in every if i.ref == REFS[6]]),
+            (WaitingQuery(catalog="other"), []),
+        ):
+            found = store.views.list_waiting(query, None, None, 50)
+            assert (found.items, found.total) == (expected, len(expected)), query
 
     def test_activity(self, store: Store) -> None:
         """Events are listed newest first, page by page, by kind and sight; those of no table need full sight."""
@@ -216,7 +236,7 @@ class ViewsTests(StoreSuite):
 
     def test_tables_are_filtered_by_due_operation(self, store: Store) -> None:
         """A list of tables with one due operation has each table on which it is due."""
-        due = store.views.list_waiting(None, None, 50).items
+        due = store.views.list_waiting(WaitingQuery(), None, None, 50).items
         query = TableQuery(due=due[0].operation, states=("due",))
         expected = {item.ref for item in due if item.operation == query.due}
         assert {item.row.ref for item in store.views.list_tables(query, None, None, 50).items} == expected

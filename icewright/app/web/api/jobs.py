@@ -21,7 +21,7 @@ from icewright.flow.queue import plan_now
 from icewright.flow.undo import give_up as give_up_deletions
 from icewright.flow.undo import undo as undo_job
 from icewright.ports import JobRow
-from icewright.ports.views import After, DeletionQuery, JobItem, JobQuery, RunQuery, WaitingItem
+from icewright.ports.views import After, DeletionQuery, JobItem, JobQuery, RunQuery, WaitingItem, WaitingQuery
 
 router = api_router("jobs")
 
@@ -126,16 +126,23 @@ def runs(
 
 @router.get("/queue", summary="What runs, and what waits with which reason")
 def queue(
-    caller: Annotated[Caller, needs(Action.PLAN_READ)], limit: Limit = 100, cursor: Cursor = None
+    caller: Annotated[Caller, needs(Action.PLAN_READ)],
+    catalog: OfCatalog = None,
+    operation: Annotated[Operation | None, Query()] = None,
+    search: Search = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> models.Queue:
     """Return open jobs, then a page of due operations in the order of the last plan."""
-    store = caller.runtime.store
+    views, visibility = caller.runtime.store.views, caller.visibility
+    query = WaitingQuery(None, catalog, operation, search)
     after = decoded(cursor)
     page = caller.cached_briefly(
-        "waiting", after, limit, work=lambda: store.views.list_waiting(caller.visibility, after, limit)
+        "waiting", query, after, limit, work=lambda: views.list_waiting(query, visibility, after, limit)
     )
+    jobs = views.list_queue(JobQuery(catalog=catalog, operation=operation, search=search), visibility, limit)
     return models.Queue(
-        jobs=[_job(item) for item in store.views.list_queue(caller.visibility, limit)],
+        jobs=[_job(item) for item in jobs],
         waiting=[_waiting(item) for item in page.items],
         total=page.total or 0,
         next=encoded(page.after),

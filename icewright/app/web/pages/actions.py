@@ -58,16 +58,17 @@ def run(submission: Annotated[Submission, submitted(Action.JOBS_DRY_RUN)]) -> Re
 
 @router.post("/cancel")
 def cancel(submission: Annotated[Submission, submitted(Action.JOBS_CANCEL)]) -> Response:
-    """Request cancellation of a job."""
+    """Request cancellation of a job, and go back to its page or to the queue."""
     job_id = submission.caller.job(submission.form.one("job")).job_id
-    with going_back(f"/jobs/{job_id}"):
+    back = "/queue" if submission.form.one("back") == "queue" else f"/jobs/{job_id}"
+    with going_back(back):
         job = api.jobs.cancel(job_id, submission.caller)
     message = (
-        "The job is cancelled."
+        f"The job on {job.table} is cancelled."
         if job.state == "cancelled"
-        else "Cancellation is requested: the job stops before its next step."
+        else f"Cancellation is requested: the job on {job.table} stops before its next step."
     )
-    return redirect(f"/jobs/{job.job_id}", message, "warn")
+    return redirect(back, message, "warn")
 
 
 @router.post("/undo")

@@ -21,8 +21,9 @@ from icewright.app.web.pages.render import (
     stream_fragments,
     stream_template,
 )
-from icewright.app.web.pages.urls import PAGE, ListParams, TimeRange, pager, since, table_url
-from icewright.core.permissions import Action, place_of
+from icewright.app.web.pages.urls import PAGE, ListParams, TimeRange, pager, since, table_url, with_query
+from icewright.app.web.problems import Problem
+from icewright.core.permissions import Action, place_of, touches
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
@@ -40,7 +41,8 @@ _TRIGGERS = ("cycle", "service", "manual")
 Reader = Annotated[Caller, needs(Action.JOBS_READ)]
 QUEUE_PATH = "/queue"
 _QUEUE_SECONDS = 2.0
-_NEXT = 10  # tables whose next evaluation is shown
+_NEXT = 10  # tables whose next evaluation is shown below what waits
+_SHOWS = {"": "Running and waiting", "next": "Next evaluations"}
 _NOT_EVALUATED = ("busy", "paused", "dropped")  # as long as they are in that state
 QueueReader = Annotated[Caller, needs(Action.PLAN_READ)]
 
@@ -211,9 +213,16 @@ def stages(job: models.JobDetail, events: Sequence[models.Event]) -> list[Stage]
 
 @router.get(QUEUE_PATH)
 def queue(caller: QueueReader) -> Response:
-    """Render open jobs, then due operations by position."""
-    live = ListParams(caller.request.query_params).live("/live/queue", {})
-    return render_page(caller, "queue.html", live=live, **_queue_context(caller))
+    """Render open jobs, due operations by position, and what is evaluated next; or all that is evaluated next."""
+    context = _queue_context(caller)
+    query, show = context["query"], context["show"]
+    tabs = [(key, title, with_query(QUEUE_PATH, {**query, "show": key})) for key, title in _SHOWS.items()]
+    choices: dict[str, Any] = {
+        "catalogs": sorted(name for name in caller.runtime.scopes if touches(caller.visibility, name)),
+        "operations": list(Operation),
+    }
+    live = ListParams(caller.request.query_params).live("/live/queue", {**query, "show": show})
+    return render_page(caller, "queue.html", live=live, tabs=tabs, **choices, **context)
 
 
 @router.get("/live/queue")
@@ -224,17 +233,61 @@ def live_queue(caller: QueueReader) -> Response:
 
 def _queue_context(caller: Caller) -> dict[str, Any]:
     params = ListParams(caller.request.query_params)
-    queue = api.jobs.queue(caller, limit=PAGE, cursor=params.text("cursor"))
-    waiting: dict[str, list[models.Waiting]] = {}
+    show = params.text("show") or ""
+    if show not in _SHOWS:
+        raise Problem(404, f"the queue has no part {show}")
+    query: dict[str, Any] = {name: params.text(name) for name in ("search", "catalog")}
+    query["operation"] = params.one("operation", Operation)
+    context = {"show": show, "query": query, "filtered": any(query.values())}
+    return context | (_next_context(caller, params, query) if show else _waiting_context(caller, params, query))
+
+
+def _waiting_context(caller: Caller, params: ListParams, query: Mapping[str, Any]) -> dict[str, Any]:
+    queue = api.jobs.queue(caller, **query, limit=PAGE, cursor=params.text("cursor"))
+    waiting: dict[tuple[str, int | None], list[models.Waiting]] = {}
     for item in queue.waiting:
-        waiting.setdefault(item.table, []).append(item)
-    tables = replace(caller, action=Action.TABLES_READ)
-    states: Any = [state for state in STATES if state not in _NOT_EVALUATED]
-    following = api.tables.tables(tables, state=states, sort=TableSort.NEXT, limit=_NEXT)
+        waiting.setdefault((item.table, item.position), []).append(item)
+    may = caller.principal.may
+    following = _evaluated_next(caller, query, _NEXT, None)
     return {
         "queue": queue,
-        "waiting": waiting,
-        "following": [table for table in following.items if table.evaluate_at is not None],
+        "most": PAGE,
+        "cancellable": {
+            job.job_id
+            for job in queue.jobs
+            if not job.cancel_requested and may(Action.JOBS_CANCEL, place_of(TableRef.parse(job.table)))
+        },
+        "waiting": list(waiting.values()),
+        "pager": pager(QUEUE_PATH, query, params, len(queue.waiting), queue.next, queue.total),
+        "following": [(table, _may_become_due(caller, table)) for table in following.items if table.evaluate_at],
         "evaluated": following.total,
-        "pager": pager(QUEUE_PATH, {}, params, len(queue.waiting), queue.next, queue.total),
+        "following_url": with_query(QUEUE_PATH, {**query, "operation": None, "show": "next"}),
     }
+
+
+def _next_context(caller: Caller, params: ListParams, query: Mapping[str, Any]) -> dict[str, Any]:
+    page = _evaluated_next(caller, query, PAGE, params.text("cursor"))
+    shown = {**query, "show": "next"}
+    return {
+        "following": [(table, _may_become_due(caller, table)) for table in page.items],
+        "evaluated": page.total,
+        "pager": pager(QUEUE_PATH, shown, params, len(page.items), page.next, page.total),
+    }
+
+
+def _evaluated_next(caller: Caller, query: Mapping[str, Any], limit: int, cursor: str | None) -> models.Tables:
+    """Return the tables in the order of their next evaluations."""
+    states: Any = [state for state in STATES if state not in _NOT_EVALUATED]
+    among = {name: query[name] for name in ("search", "catalog")}
+    reader = replace(caller, action=Action.TABLES_READ)
+    return api.tables.tables(reader, state=states, sort=TableSort.NEXT, limit=limit, cursor=cursor, **among)
+
+
+def _may_become_due(caller: Caller, table: models.Table) -> list[str]:
+    """Return the operations that time alone may make due until the table's next evaluation."""
+    ref = TableRef.parse(table.table)
+    found = caller.cached_until_change("evaluation", ref, work=lambda: caller.runtime.store.tables.evaluation(ref))
+    if found is None or table.evaluate_at is None:
+        return []
+    times = [(datetime.fromisoformat(v["revisit"]), v["operation"]) for v in found["verdicts"] if "revisit" in v]
+    return [operation for at, operation in times if at <= table.evaluate_at]

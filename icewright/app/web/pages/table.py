@@ -21,7 +21,7 @@ from icewright.core.errors import IcewrightError
 from icewright.core.permissions import DELETING, Action, place_of
 from icewright.core.rewriting import HOT_MINUTES
 from icewright.core.table import TableRef
-from icewright.ports.views import WaitingItem
+from icewright.ports.views import WaitingItem, WaitingQuery
 
 router = APIRouter()
 TABS = (("", "Health"), ("runs", "Runs"), ("snapshots", "Snapshots"), ("recovery", "Recovery"), ("knobs", "Settings"))
@@ -57,7 +57,7 @@ def _context(name: str, caller: Caller, key: str) -> tuple[str, dict[str, Any]]:
     if show not in dict(TABS):
         raise Problem(404, f"a table has no tab {show}")
     ref = TableRef.parse(detail.table)
-    waiting = caller.runtime.store.views.list_waiting(caller.visibility, None, 20, ref).items
+    waiting = caller.runtime.store.views.list_waiting(WaitingQuery(ref), caller.visibility, None, 20).items
     trend = api.overview.trend(caller, hours=TimeRange.QUARTER.hours, table=detail.table)
     context: dict[str, Any] = {
         "table": detail,
