@@ -294,10 +294,12 @@ def test_the_page_of_an_unreadable_table_claims_nothing(served: Served) -> None:
     page = served.client().get(PAGE, headers=BROWSER).text
     assert "the table cannot be read" in page
     assert not [text for text in ("ot evaluated yet", "No data files", "No partitions") if text in page]
+    worst = served.client().get("/", headers=BROWSER).text.partition("Least healthy")[2].partition("</section>")[0]
+    assert "its manifest list is gone" in worst  # nothing is worse off
 
 
 def test_the_sums_of_a_table_are_those_of_all_its_runs(served: Served) -> None:
-    """They do not stop at as many as a page lists."""
+    """They do not stop at as many as a page lists; the rest is on the next page."""
     store = served.bench.store
     (row,) = store.tables.list()
     for _ in range(6):
@@ -306,7 +308,12 @@ def test_the_sums_of_a_table_are_those_of_all_its_runs(served: Served) -> None:
         for operation in Operation:
             record_cost(store, job, row.ref, operation, 0.1)
         store.jobs.finish(job, JobState.SUCCEEDED, "done", NOW)
-    assert f"in 90 days, by {6 * len(Operation)} runs" in served.client().get(PAGE, headers=BROWSER).text
+    client = served.client()
+    page = client.get(f"{PAGE}?show=runs", headers=BROWSER).text
+    assert f"in 90 days, by {6 * len(Operation)} runs" in page
+    following = page.partition('rel="next"')[0].rpartition('href="')[2].partition('"')[0].replace("&amp;", "&")
+    rows = [text.count('<td><a href="/jobs/') for text in (page, client.get(following, headers=BROWSER).text)]
+    assert rows == [50, 6 * len(Operation) - 50]
 
 
 def test_the_last_run_of_an_operation_that_is_off(served: Served) -> None:

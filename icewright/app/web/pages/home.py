@@ -74,9 +74,7 @@ def _context(caller: Caller) -> dict[str, Any]:
     catalog = next(iter(params.some("catalog", catalogs)), None)
     trend = api.overview.trend(caller, hours=chosen.hours, catalog=catalog)
     tables = replace(caller, action=Action.TABLES_READ)
-    worst = caller.cached_briefly(
-        "worst", work=lambda: api.tables.tables(tables, sort=TableSort.HEALTH, health_below=101, limit=_LISTED)
-    )
+    worst = caller.cached_briefly("worst", work=lambda: _worst(tables))
     return {
         "overview": overview,
         "range": chosen,
@@ -87,11 +85,20 @@ def _context(caller: Caller) -> dict[str, Any]:
         "funnel": _funnel(overview),
         "states": [(name, overview.states[name]) for name in _STATES if overview.states.get(name)],
         "health": charts.health(overview.health, overview.health_unknown),
-        "worst": worst.items,
+        "worst": worst,
         "queue": api.jobs.queue(caller, limit=_LISTED),
         "jobs": api.jobs.jobs(replace(caller, action=Action.JOBS_READ), limit=_LISTED).items,
         "alerts": api.system.alerts(replace(caller, action=Action.ALERTS_READ), resolved=False, limit=_LISTED),
     }
+
+
+def _worst(caller: Caller) -> list[models.Table]:
+    """Return the tables that are worst off: those that cannot be read, then the least healthy."""
+    by_health: dict[str, Any] = {"sort": TableSort.HEALTH, "limit": _LISTED}
+    readable: Any = [state for state in _STATES if state != "unreadable"]
+    unreadable = api.tables.tables(caller, state=["unreadable"], **by_health)
+    least = api.tables.tables(caller, state=readable, health_below=101, **by_health)
+    return [*unreadable.items, *least.items][:_LISTED]
 
 
 def _funnel(overview: models.Overview) -> list[Step]:
