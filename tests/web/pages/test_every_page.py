@@ -35,6 +35,10 @@ CROOKED = """() => {
   return fields.filter((_, n) => boxes.some(one =>
     Math.abs(one.bottom - boxes[n].bottom) < 5 && Math.abs(one.top - boxes[n].top) > 1)).map(field => field.innerText);
 }"""
+# fields of text beside their labels, not below them
+BESIDE = """() => [...document.querySelectorAll("main label input:is([type=text], [type=search], [type=number])")]
+  .filter(field => field.getBoundingClientRect().top - field.closest("label").getBoundingClientRect().top < 10)
+  .map(field => field.closest("label").innerText)"""
 CUT_OFF = """figure => {
   const width = figure.getBoundingClientRect().right;
   return [...figure.querySelectorAll("svg text")].filter(text => text.getBoundingClientRect().right > width).length;
@@ -85,9 +89,24 @@ def test_every_page(site: Site, desk: Opener, look: str) -> None:
         assert window.page.locator("h1").count() == 1, path
         assert window.page.evaluate(WIDER) <= 0, path
         assert window.page.evaluate(CROOKED) == [], path
+        assert window.page.evaluate(BESIDE) == [], path
         if found := faults(window, *(COLOURS if look == "dark" else ())):
             seen[path] = found
     assert not seen, seen
+
+
+@pytest.mark.parametrize("width", [390, 768])
+def test_narrow_windows_show_the_whole_navigation(site: Site, desk: Opener, width: int) -> None:
+    """Links to all pages and tabs are in sight, none is cut; a long name in a refusal does not widen the page."""
+    page = desk(site.local, phone=True).page
+    page.set_viewport_size({"width": width, "height": 844})
+    page.goto(table_url(CLICKS))
+    for link in page.locator(":is(.nav, .tabs) a").all():
+        box = link.bounding_box()
+        assert box is not None
+        assert 0 <= box["x"] < box["x"] + box["width"] <= width, link.inner_text()
+    page.goto(f"/tables/lake/web/{'long_' * 40}")
+    assert page.evaluate(WIDER) <= 0
 
 
 def test_a_phone_shows_where_one_is_and_breaks_long_words(site: Site, desk: Opener) -> None:

@@ -20,11 +20,6 @@ for (const button of document.querySelectorAll("[data-theme-toggle]")) {
   });
 }
 
-// On a phone navigation and tabs scroll: what is shown is in sight.
-for (const here of document.querySelectorAll(":is(.nav, .tabs) [aria-current]")) {
-  here.parentElement.scrollLeft = here.offsetLeft - (here.parentElement.clientWidth - here.offsetWidth) / 2;
-}
-
 // ages go by the clock of the service: that of the browser may be wrong
 const SKEW = root.dataset.now ? Date.now() - Date.parse(root.dataset.now) : 0;
 const STEPS = [[172800, 86400, "days"], [3600, 3600, "h"], [60, 60, "min"]];
