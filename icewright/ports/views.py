@@ -307,10 +307,12 @@ class Views(Protocol):
         *,
         search: str | None = None,
         since: datetime | None = None,
+        steps: bool = True,
     ) -> Page[Mapping[str, Any]]:
         """Return a page of events with their table as `ref`, newest first; those without a table need full visibility.
 
-        `search` is a part of the table's name or namespace.
+        `search` is a part of the table's name or namespace. Without `steps` a job has one event: its end, or until then
+        its beginning.
         """
 
     def overview(self, visibility: VisibilityFilter, since: datetime) -> FleetOverview:

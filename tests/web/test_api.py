@@ -200,6 +200,14 @@ def test_one_table(served: Served) -> None:
     kept = {s["snapshot_id"]: (s["kept_by"], s["expires"]) for s in client.get(f"{TABLE}/snapshots").json()["items"]}
     assert kept[newest] == ("current snapshot", None)
     assert all((by is None) is (until is not None) for by, until in kept.values())
+    paged, cursor = [], None
+    while cursor or not paged:
+        page = client.get(f"{TABLE}/snapshots", params={"limit": 2, **({"cursor": cursor} if cursor else {})}).json()
+        paged += [s["snapshot_id"] for s in page["items"]]
+        cursor = page["next"]
+    assert paged == list(kept)
+    assert page["total"] == len(paged) > 2
+    problem(client.get(f"{TABLE}/snapshots?cursor=WzFd"), 422)
     assert client.delete(f"{TABLE}/pins/etl%2Fa").status_code == 204
     problem(client.delete(f"{TABLE}/pins/etl%2Fa"), 404)
     problem(client.put(f"{TABLE}/pins/x", json={"snapshot_id": 4711}), 409)

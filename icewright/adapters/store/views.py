@@ -64,6 +64,9 @@ _SORTS: Mapping[TableSort, tuple[sa.ColumnElement[Any], type]] = {
 }
 
 _OPEN = (JobState.RUNNING, JobState.QUEUED)
+_STEPS = ("operation_started", "progress", "operation_finished")  # events of a job between its beginning and its end
+_LATER = EVENTS.alias()
+_HAS_ENDED = sa.exists().where(_LATER.c.job_id == EVENTS.c.job_id, _LATER.c.kind == "job_finished")
 
 
 @dataclass
@@ -177,6 +180,7 @@ class SqlViews(Views):
         *,
         search: str | None = None,
         since: datetime | None = None,
+        steps: bool = True,
     ) -> Page[Mapping[str, Any]]:
         keys = (Key(EVENTS.c.id, int, descending=True),)
         columns = [EVENTS.c[name] for name in ("id", "at", "kind", "details", "job_id")]
@@ -184,6 +188,7 @@ class SqlViews(Views):
         conditions = [] if kind is None else [EVENTS.c.kind == kind]
         conditions += [] if search is None else [_matches_search(search)]
         conditions += [] if since is None else [EVENTS.c.at >= since]
+        conditions += [] if steps else [EVENTS.c.kind.not_in(_STEPS), (EVENTS.c.kind != "job_started") | ~_HAS_ENDED]
         with self.db.reading() as connection:
             query = query.where(visible(connection, visibility), *conditions)
             return _page(connection, query, keys, after, limit, _with_ref)

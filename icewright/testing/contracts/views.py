@@ -119,7 +119,10 @@ class ViewsTests(StoreSuite):
             assert (found.items, found.total) == (expected, len(expected)), query
 
     def test_activity(self, store: Store) -> None:
-        """Events are listed newest first, page by page, by kind and sight; those of no table need full sight."""
+        """Events are listed newest first, page by page, by kind and sight; those of no table need full sight.
+
+        Without its steps a job has one event.
+        """
         store.activity.record("scan_started", NOW, catalogs=["lake"])
         for n, ref in enumerate(REFS):
             store.activity.record("paused", NOW + timedelta(seconds=n), ref, jobs=n)
@@ -134,6 +137,12 @@ class ViewsTests(StoreSuite):
         ]
         with pytest.raises(UsageError, match="cursor"):
             store.views.list_activity(None, None, ("x",), 5)
+        steps = ("job_started", "operation_started", "progress", "operation_finished", "job_finished")
+        for job, last in (("a", 5), ("b", 3)):
+            for kind in steps[:last]:
+                store.activity.record(kind, NOW, REFS[0], job_id=job)
+        latest = store.views.list_activity(None, None, None, 2, steps=False).items
+        assert [(item["job_id"], item["kind"]) for item in latest] == [("b", "job_started"), ("a", "job_finished")]
 
     def test_savings_are_summed(self, store: Store) -> None:
         """Savings sum the metrics of runs since then in sight, and the cost of failed runs."""

@@ -21,7 +21,7 @@ from icewright.core.permissions import Action, place_of
 from icewright.core.policy import MAX_PIN_AGE, Operation
 from icewright.core.readers import unpinned_reads
 from icewright.core.retention import kept_writer_states, writer_state_rule
-from icewright.core.table import SnapshotHold, TableMetadata, split_name
+from icewright.core.table import Snapshot, SnapshotHold, TableMetadata, split_name
 from icewright.flow.runtime import Runtime
 from icewright.flow.scopes import maintained
 from icewright.ports import SnapshotPin, TableRow
@@ -88,11 +88,15 @@ def knobs(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)]) -> mo
 
 
 @router.get("/{name:segment}/snapshots", summary="Snapshots and refs", responses=documented(404, 409))
-def snapshots(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)], limit: Limit = 100) -> models.Snapshots:
-    """Return the newest snapshots, and all refs and pins, from the current metadata."""
-    row = caller.table(name)
+def snapshots(
+    name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)], limit: Limit = 100, cursor: Cursor = None
+) -> models.Snapshots:
+    """Return a page of snapshots, newest first, and all refs and pins, from the current metadata."""
+    row, after = caller.table(name), _place_after(cursor)
     metadata = metadata_of(caller.runtime, row)
-    newest = sorted(metadata.snapshots, key=lambda s: (s.timestamp, s.sequence_number), reverse=True)[:limit]
+    places = {_place(s): s for s in metadata.snapshots}
+    following = sorted((place for place in places if after is None or place < after), reverse=True)
+    newest = [places[place] for place in following[:limit]]
     holds = caller.runtime.store.pins.holds(metadata)
     expirations = _expirations(caller.runtime, row, metadata, holds)
     items = [
@@ -114,6 +118,7 @@ def snapshots(name: str, caller: Annotated[Caller, needs(Action.TABLES_READ)], l
         current_snapshot_id=None if current is None else str(current),
         total=len(metadata.snapshots),
         items=items,
+        next=encoded(following[limit - 1]) if len(following) > limit else None,
         refs=refs,
         pins=_pins(caller.runtime, row),
         writers=_writers(caller.runtime, row, metadata),
@@ -179,6 +184,20 @@ def resume(name: str, caller: Annotated[Caller, needs(Action.TABLES_PAUSE)]) -> 
     row = caller.table(name)
     caller.runtime.store.tables.pause(row.ref, None)
     caller.audit(str(row.ref), place_of(row.ref), resumed=True)
+
+
+def _place(snapshot: Snapshot) -> tuple[int, int, int]:
+    """Return the place of a snapshot among those of its table, later ones higher."""
+    return round(snapshot.timestamp.timestamp() * 1000), snapshot.sequence_number, snapshot.snapshot_id
+
+
+def _place_after(cursor: str | None) -> tuple[int, int, int] | None:
+    match decoded(cursor):
+        case None:
+            return None
+        case (int() as milliseconds, int() as sequence, int() as snapshot_id):
+            return milliseconds, sequence, snapshot_id
+    raise Problem(422, "cursor: not one of this list; begin again without it")
 
 
 def _detail(runtime: Runtime, row: TableRow) -> models.TableDetail:

@@ -22,9 +22,10 @@ _EVERY = 1.0  # seconds
 _KINDS = (
     "scan_started", "scan_finished", "job_started", "operation_started", "progress", "operation_finished",
     "job_finished", "paused", "reconciled", "settled",  # by an earlier release
-    "vacuumed", "archived", "layout_changed", "layout_measured", "catalog_failed", "reports_failed",
+    "vacuumed", "archived", "copied", "registered", "adopted", "undone", "layout_changed", "layout_measured",
+    "catalog_failed", "reports_failed", "breaker_opened", "breaker_closed",
 )  # fmt: skip
-_OWN = ("operation", "state", "summary", "metrics")  # shown apart from other details, or by the API alone
+_OWN = ("job_id", "operation", "state", "summary", "metrics")  # shown apart from other details, or by the API alone
 _BAD = ("catalog_failed", "reports_failed", "paused")
 
 Reader = Annotated[Caller, needs(Action.JOBS_READ)]
@@ -35,7 +36,7 @@ _OUTCOMES = {"": None, "done": False, "refused": True}
 
 @router.get(PATH)
 def activity(caller: Reader) -> Response:
-    """Render the latest events, or an earlier page of them."""
+    """Render the latest events, a line for each job, or an earlier page of them; those of one kind each by itself."""
     context = _context(caller)
     live = ListParams(caller.request.query_params).live("/live/activity", context["query"])
     return render_page(caller, "activity.html", live=live, kinds=_KINDS, all=list(TimeRange), **context)
@@ -58,6 +59,7 @@ def _context(caller: Caller) -> dict[str, Any]:
         PAGE,
         search=query["search"],
         since=since(chosen, caller.runtime.clock.now()),
+        steps=query["kind"] is not None,
     )
     pages = pager(PATH, query, params, len(events.items), encoded(events.after), None)
     return {"events": [_event(item) for item in events.items], "query": query, "pager": pages}

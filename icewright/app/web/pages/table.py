@@ -15,7 +15,7 @@ from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import charts, table_view
 from icewright.app.web.pages.render import Crumb, render_page, stream_template
-from icewright.app.web.pages.urls import ListParams, TimeRange, table_url, with_query
+from icewright.app.web.pages.urls import PAGE, ListParams, TimeRange, pager, table_url, with_query
 from icewright.app.web.problems import Problem
 from icewright.core.errors import IcewrightError
 from icewright.core.permissions import DELETING, Action, place_of
@@ -25,7 +25,7 @@ from icewright.ports.views import WaitingItem, WaitingQuery
 
 router = APIRouter()
 TABS = (("", "Health"), ("runs", "Runs"), ("snapshots", "Snapshots"), ("recovery", "Recovery"), ("knobs", "Settings"))
-_RUNS, _SNAPSHOTS = 50, 100
+_SNAPSHOTS = 100
 _SECONDS = 3.0  # between two looks of a page that follows
 
 Reader = Annotated[Caller, needs(Action.TABLES_READ)]
@@ -90,9 +90,11 @@ def _tab(show: str, caller: Caller, detail: models.TableDetail) -> dict[str, Any
 
 def _runs(caller: Caller, detail: models.TableDetail) -> dict[str, Any]:
     now = caller.runtime.clock.now()
-    chosen = ListParams(caller.request.query_params).one("range", TimeRange) or TimeRange.MONTH
+    params, path = ListParams(caller.request.query_params), table_url(detail.table)
+    chosen = params.one("range", TimeRange) or TimeRange.MONTH
     reader = replace(caller, action=Action.JOBS_READ)
-    runs = api.jobs.runs(reader, table=detail.table, since=chosen.since(now), limit=_RUNS).items
+    page = api.jobs.runs(reader, table=detail.table, since=chosen.since(now), limit=PAGE, cursor=params.text("cursor"))
+    runs = page.items
     trend = api.overview.trend(reader, hours=chosen.hours, table=detail.table)
     drawn = (
         *charts.health_and_files(trend, now, chosen.words),
@@ -103,6 +105,7 @@ def _runs(caller: Caller, detail: models.TableDetail) -> dict[str, Any]:
     )
     return {
         "recent": runs,
+        "pager": pager(path, {"show": "runs", "range": chosen}, params, len(runs), page.next, None),
         "range": chosen,
         "ranges": [(choice, table_url(detail.table, show="runs", range=choice)) for choice in TimeRange],
         "charts": [chart for chart in drawn if chart is not None],
@@ -122,9 +125,14 @@ def _health(caller: Caller, detail: models.TableDetail, waiting: Sequence[Waitin
 
 
 def _snapshots(caller: Caller, detail: models.TableDetail) -> dict[str, Any]:
-    snapshots, fault = _try_read(lambda: api.tables.snapshots(detail.table, caller, limit=_SNAPSHOTS))
-    timeline_ = table_view.timeline_of(snapshots, caller.runtime.clock.now()) if snapshots is not None else None
-    return {"snapshots": snapshots, "line": timeline_, "fault": fault}
+    params, path = ListParams(caller.request.query_params), table_url(detail.table)
+    cursor = params.text("cursor")
+    found, fault = _try_read(lambda: api.tables.snapshots(detail.table, caller, limit=_SNAPSHOTS, cursor=cursor))
+    if found is None:
+        return {"snapshots": None, "fault": fault}
+    pages = pager(path, {"show": "snapshots"}, params, len(found.items), found.next, found.total)
+    line = table_view.timeline_of(found, caller.runtime.clock.now())
+    return {"snapshots": found, "line": line, "pager": pages, "fault": fault}
 
 
 def _knobs(caller: Caller, detail: models.TableDetail) -> dict[str, Any]:

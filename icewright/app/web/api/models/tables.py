@@ -155,7 +155,7 @@ class UnpinnedRead(BaseModel):
 
 
 class Snapshots(BaseModel):
-    """Snapshots and refs as the table's metadata has them now, newest first."""
+    """A page of snapshots, newest first, and all refs, as the table's metadata has them now."""
 
     table: str
     current_snapshot_id: str | None
@@ -165,6 +165,7 @@ class Snapshots(BaseModel):
     pins: list[Pin]
     writers: list[WriterState]
     unpinned_reads: list[UnpinnedRead] = Field(description="of the last 14 days")
+    next: str | None = Field(description="of the page with older snapshots")
 
 
 class PinRequest(RequestBody):
