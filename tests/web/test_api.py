@@ -200,7 +200,7 @@ def test_one_table(served: Served) -> None:
     kept = {s["snapshot_id"]: (s["kept_by"], s["expires"]) for s in client.get(f"{TABLE}/snapshots").json()["items"]}
     assert kept[newest] == ("current snapshot", None)
     assert all((by is None) is (until is not None) for by, until in kept.values())
-    paged, cursor = [], None
+    paged, cursor = list[str](), None
     while cursor or not paged:
         page = client.get(f"{TABLE}/snapshots", params={"limit": 2, **({"cursor": cursor} if cursor else {})}).json()
         paged += [s["snapshot_id"] for s in page["items"]]
