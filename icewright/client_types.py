@@ -50,7 +50,7 @@ WriterState = TypedDict("WriterState", {"snapshot_id": str, "writer": str})
 UnpinnedRead = TypedDict("UnpinnedRead", {"snapshot_id": str, "read_at": str})
 Snapshots = TypedDict("Snapshots", {"table": str, "current_snapshot_id": str | None, "total": int,
     "items": list[Snapshot], "refs": list[Ref], "pins": list[Pin], "writers": list[WriterState],
-    "unpinned_reads": list[UnpinnedRead]})
+    "unpinned_reads": list[UnpinnedRead], "next": str | None})
 Started = TypedDict("Started", {"table": str, "job_id": str | None, "state": str, "dry_run": bool,
     "operations": list[dict[str, Any]], "summary": str})
 Point = TypedDict("Point", {"name": str, "cadence": str, "time": str, "snapshot_id": str, "committed": str | None,
