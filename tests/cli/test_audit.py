@@ -55,6 +55,7 @@ def test_a_change_by_command_line_is_in_the_audit_log(workspace: Workspace) -> N
         ("config", "set", "lake.ops", "compact.enabled=false"),
         ("config", "unset", "lake.ops"),
         ("vacuum", "lake", "--yes"),
+        ("register", "/nowhere", "--as", "lake.none.new", "--yes"),  # there is no such namespace
     ):
         workspace(*arguments)
     store = workspace.store()
@@ -71,6 +72,7 @@ def test_a_change_by_command_line_is_in_the_audit_log(workspace: Workspace) -> N
         ("policies.change", "policy lake.ops", ("lake", "ops"), "done"),
         ("policies.change", "policy lake.ops", ("lake", "ops"), "done"),
         ("catalogs.vacuum", "catalog lake", ("lake",), "done"),
+        ("tables.copy", "lake.none.new", ("lake", "none"), "failed"),
     ]
     assert entries[1].details == {
         "command": "run",

@@ -110,7 +110,7 @@ def opened(runtime: Runtime) -> None:
         _current.begin(runtime)
 
 
-def audit(runtime: Runtime, action: str, target: str, place: Sequence[str] | None, **details: object) -> None:
+def audit(runtime: Runtime, action: str, target: str, place: Sequence[str] | None, /, **details: object) -> None:
     """Write a change by the command line to the audit log."""
     from icewright.ports.access import AuditRow
 
