@@ -31,7 +31,7 @@ from icewright.core.windows import closed, closes
 from icewright.flow.breakers import claim_probes, hanging_call, pause_after_failures, record_fault, record_success
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.impact import REWRITES, Measuring
-from icewright.flow.lease import Lease, NoLease
+from icewright.flow.lease import Lease, NoLease, why_unclaimed
 from icewright.flow.operation import OperationRunner, Request, Stop, load
 from icewright.flow.runtime import Runtime
 from icewright.ports import MANUAL, JobRow, RunRow
@@ -92,7 +92,7 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
         request.ref, metadata.table_uuid, request.operations, runtime.trigger, now, pool, options
     )
     if job_id is None:
-        return no_job(JobState.SKIPPED, "another job holds the table")
+        return no_job(JobState.SKIPPED, why_unclaimed(runtime, request.ref))
     with Lease(runtime, job_id, timedelta(seconds=knobs[TIMEOUT])).heartbeat() as lease:
         return _run_job(runtime, request, metadata, job_id, knobs, lease)
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from icewright.core.errors import Cancelled, LeaseLost, StorageUnavailable
 from icewright.core.policy import STALL
+from icewright.core.table import TableRef
 from icewright.flow.runtime import STORE_PATIENCE, Runtime
 from icewright.ports import LeaseStatus
 from icewright.ports.work import SupervisedWork, current_work
@@ -122,3 +123,13 @@ class NoLease(Lease):
 
     def require_held(self) -> None:
         """Do nothing, as a dry run records nothing."""
+
+
+def why_unclaimed(runtime: Runtime, ref: TableRef) -> str:
+    """Return why the store gave no job on the table."""
+    row = runtime.store.tables.get(ref)
+    if row is None:
+        return f"the state store does not know {ref}: `icewright tables` looks for it"
+    if row.job_id is None:
+        return "another job held the table until now: try again"
+    return f"another job holds the table: wait for job {row.job_id}, or cancel it"

@@ -13,7 +13,7 @@ from icewright.core.policy import STALL
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
 from icewright.flow.evaluate import evaluate_and_record
-from icewright.flow.lease import Lease
+from icewright.flow.lease import Lease, why_unclaimed
 from icewright.flow.runtime import Runtime
 from icewright.ports.work import catalog_context
 
@@ -38,7 +38,7 @@ def table_job(
     now = runtime.clock.now()
     job_id = runtime.store.jobs.claim(ref, table_uuid, (), runtime.trigger, now, pool, options)
     if job_id is None:
-        raise Refused(f"{ref}: another job works on the table; the {what} is possible when that has ended")
+        raise Refused(f"{ref}: {why_unclaimed(runtime, ref)}; there is no {what} before that")
     with running_job(runtime, ref, job_id, what, Lease(runtime, job_id, _TIME_LIMIT)) as job:
         yield job
 

@@ -32,7 +32,7 @@ from icewright.core.table import TableMetadata
 from icewright.core.windows import closed
 from icewright.flow.detect import Detected, detect
 from icewright.flow.execute import JobResult, execute
-from icewright.flow.lease import Lease
+from icewright.flow.lease import Lease, why_unclaimed
 from icewright.flow.operation import Request
 from icewright.flow.runtime import Runtime
 from icewright.flow.vacuum_lease import RUNNING, renew_vacuum_lease, vacuum_lease
@@ -286,7 +286,7 @@ def _vacuum_table(runtime: Runtime, branched: Vacuum, work: VacuumOf, counts: Co
         return JobResult(table.ref, None, job_state(tuple(outcomes)), tuple(outcomes), dry_run=True)
     job_id = runtime.store.jobs.claim(table.ref, table.table_uuid, VACUUMED, runtime.trigger, runtime.clock.now())
     if job_id is None:
-        return JobResult(table.ref, None, JobState.SKIPPED, (), reason="another job holds the table")
+        return JobResult(table.ref, None, JobState.SKIPPED, (), reason=why_unclaimed(runtime, table.ref))
     return _run_job(runtime, branched, replace(work, job_id=job_id), counts)
 
 

@@ -380,7 +380,7 @@ def test_an_undo_waits_for_the_job_that_works_on_the_table(workspace: Workspace)
         ref(NAME), workspace.metadata().table_uuid, (EXPIRE,), runtime.trigger, workspace.clock.now()
     )
     assert running is not None
-    with pytest.raises(Refused, match="another job works on the table"):
+    with pytest.raises(Refused, match="another job holds the table"):
         undo(runtime, job_id)
     with pytest.raises(UsageError, match=f"job {running} is running"):
         undo(runtime, running)

@@ -246,7 +246,10 @@ def test_a_job_that_runs_is_cancelled_and_one_that_ended_is_not(workspace: Works
     job_id = store.jobs.claim(row.ref, "u", (Operation.COMPACT,), Trigger("cycle", "me", "another-host:1:2"), now)
     assert job_id is not None
     result = workspace("run", name, "--op", "expire_snapshots", "--json")
-    assert (result.json["state"], result.json["summary"]) == ("skipped", "another job holds the table")
+    assert (result.json["state"], result.json["summary"]) == (
+        "skipped",
+        f"another job holds the table: wait for job {job_id}, or cancel it",
+    )
     (row,) = workspace("tables", "--json").json["tables"]
     assert (row["state"], row["job"]) == ("busy", job_id)
     cancelled = workspace("cancel", job_id[:-3])

@@ -263,7 +263,8 @@ def test_what_a_person_queued_gives_way_to_a_person_alone(bench: Bench) -> None:
     row = bench.store.tables.get(REF)
     assert row is not None
     job_id = queue_manual_job(runtime, row, (COMPACT,), {})
-    assert execute(runtime, Request(REF, (EXPIRE,))).reason == "another job holds the table"
+    held = f"another job holds the table: wait for job {job_id}, or cancel it"
+    assert execute(runtime, Request(REF, (EXPIRE,))).reason == held
     manual = replace(runtime, trigger=replace(runtime.trigger, kind="manual"))
     assert execute(manual, Request(REF, (EXPIRE,), manual=True)).state is JobState.SUCCEEDED
     given_way = bench.store.jobs.get(job_id or "")
