@@ -41,10 +41,13 @@ class Commands:
         command = [*self._prefix, *arguments, "--json", *(("--", *names) if names else ())]
         done = await anyio.run_process(command, check=False)
         try:
-            return json.loads(done.stdout)
+            document = json.loads(done.stdout)
         except ValueError:
             lines = done.stderr.decode(errors="replace").strip().splitlines()
             raise ToolError("\n".join(lines[-5:]) or f"the command ended with {done.returncode}") from None
+        if isinstance(document, dict) and document.keys() == {"error"}:
+            raise ToolError(document["error"])
+        return document
 
 
 def server(config: str, *, allow_changes: bool) -> MCPServer:

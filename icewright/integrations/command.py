@@ -82,7 +82,9 @@ def idle(document: Mapping[str, Any]) -> bool:
 
 
 def _failure_reason(document: Mapping[str, Any]) -> str:
-    """Return the summaries of what did not succeed."""
+    """Return the summaries of what did not succeed, or why nothing began."""
+    if error := document.get("error"):
+        return str(error)
     jobs = [job for job in document.get("jobs", [document]) if job.get("state") not in ("succeeded", "skipped")]
     reasons = [f"{job.get('table')}: {job.get('summary')}" for job in jobs]
     reasons += [f"{e['source']}: {e['error']}" for e in document.get("errors", ())]

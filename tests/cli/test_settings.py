@@ -309,10 +309,13 @@ def test_wrong_calls(
     ids=str,
 )
 def test_no_configuration(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]) -> None:
-    """Every command says how to name one."""
+    """Every command says how to name one, and as a JSON document too where one is asked for."""
     monkeypatch.chdir(workspace.home / "warehouse")
     result = workspace(*arguments, config=False)
-    assert (result.code, result.out) == (2, "")
+    assert (result.code, result.json if "--json" in arguments else result.out) == (
+        2,
+        {"error": result.err.strip()} if "--json" in arguments else "",
+    )
     assert "there is no configuration icewright.yaml: name one with --config or ICEWRIGHT_CONFIG" in result.err
 
 

@@ -71,13 +71,12 @@ def _run() -> None:
             _command(_named(sys.argv))(standalone_mode=True)
         finally:
             sys.stdout.flush()  # here, where a fault has a message
-    except ConfigError as error:
-        for fault in error.faults:
-            output.error(fault)
-        sys.exit(2)
     except IcewrightError as error:
-        output.error(error)
-        sys.exit(2 if isinstance(error, UsageError) else 1)
+        for fault in error.faults if isinstance(error, ConfigError) else (error,):
+            output.error(fault)
+        if "--json" in sys.argv:
+            output.print_json({"error": str(error)})
+        sys.exit(2 if isinstance(error, UsageError | ConfigError) else 1)
     except OSError as error:
         if error.errno not in (errno.EPIPE, errno.ENOSPC):
             raise

@@ -67,11 +67,14 @@ def erase(
         certify = partial(service.certificate, document["job_id"])
     else:
         document, certify = _erase_here(table, where, dry_run=dry_run, ask=ask, signed=certificate is not None)
-    output.show(document, as_json, _show)
+    if not as_json:
+        _show(document)
     if certificate is not None and (document["steps"] or document["unread"]):
         output.note(f"--certificate {certificate}: not written, as files have such rows or could not be read")
     elif certificate is not None:
         write_file("--certificate", certificate, json.dumps(certify(), indent=1, ensure_ascii=False) + "\n")
+    if as_json:
+        output.print_json(document)
     steps = map(ErasureStep.of, document["steps"])
     late = [step for step in steps if by is None or step.is_late(by.replace(tzinfo=by.tzinfo or UTC))]
     leave(1 if late or document["unread"] else 0)
