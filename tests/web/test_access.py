@@ -18,6 +18,7 @@ from icewright.app.web.identity import COOKIE, CSRF, Access
 from icewright.core.permissions import PERMISSIONS, Action, Grant, Role, grant
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
+from icewright.ports import ProcessRow
 from icewright.ports.access import SessionRow
 from tests.web.conftest import ELSEWHERE, Served
 from tests.web.test_events import problem
@@ -155,8 +156,15 @@ def test_a_predicate_is_for_those_who_may_erase(served: Served, role: Role) -> N
 
 @pytest.mark.parametrize("role", ["viewer", "operator", "owner"])
 def test_scopes(served: Served, role: str) -> None:
-    """Who is bound to another place neither sees the table nor its jobs, in lists or by name, whatever they ask."""
-    client, job = served.client(served.app(access=REQUIRED)), served.job()
+    """Who is bound to another place neither sees the table nor its jobs, in lists or by name, whatever they ask.
+
+    What processes report of themselves names tables and places of all catalogs, and is for who sees all.
+    """
+    client, job, now = served.client(served.app(access=REQUIRED)), served.job(), served.bench.clock.now()
+    details = {"places": {"lake": ["s3://lake"]}, "faults": ["lake.sales.orders hangs"]}
+    served.bench.store.processes.record_heartbeat(ProcessRow("host:1:2", "service", now, now, 2, details))
+    for headers, seen in ((bearer(served, role, "lake.hr"), {}), (bearer(served, "viewer"), details)):
+        assert [p["details"] for p in client.get(f"{API}/processes", headers=headers).json()] == [seen]
     outside, inside = bearer(served, role, "lake.hr"), bearer(served, role, "lake.sa*")
     for path in ("/tables", "/jobs", "/runs", "/queue", "/deletions"):
         found = client.get(API + path, headers=outside).json()

@@ -55,7 +55,7 @@ class ProcessModel(BaseModel):
     heartbeat: datetime
     slots: int
     drain_since: datetime | None = Field(description="when it was asked to take no more jobs")
-    details: dict[str, Any]
+    details: dict[str, Any] = Field(description="load, faults and places; empty for who is bound to some tables")
 
 
 class AlertModel(BaseModel):
@@ -139,9 +139,11 @@ def limits(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> LimitsModel:
 
 @router.get("/processes", summary="Services and workers")
 def processes(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[ProcessModel]:
-    """Return services and workers, including those without heartbeat."""
-    names = ProcessModel.model_fields
-    return [ProcessModel(**{n: getattr(row, n) for n in names}) for row in caller.runtime.store.processes.list()]
+    """Return services and workers, including those without heartbeat; details, which name tables, to who sees all."""
+    rows, names = caller.runtime.store.processes.list(), ProcessModel.model_fields
+    if caller.visibility is not None:
+        rows = [replace(row, details={}) for row in rows]
+    return [ProcessModel(**{n: getattr(row, n) for n in names}) for row in rows]
 
 
 @router.get("/alerts", summary="Alerts", tags=["alerts"])
