@@ -316,6 +316,15 @@ def test_a_forwarded_request_is_not_local(served: Served, header: str) -> None:
     problem(client.post(URL, json={}, headers={header: "127.0.0.1"}), 403)
 
 
+@pytest.mark.cases(153)
+def test_nginx_as_it_is_by_default_is_not_this_machine(served: Served) -> None:
+    """It connects from loopback under a loopback name for anybody, with no header that says so, by HTTP/1.0."""
+    with serving(served.app(), HERE, 0) as port:
+        for version, status in (("1.0", 403), ("1.1", 200)):
+            request = f"GET /api/v1/me HTTP/{version}\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
+            assert ask(port, request.encode()).startswith(f"HTTP/1.1 {status} ".encode())
+
+
 def test_an_address_that_cannot_be_had(served: Served) -> None:
     """Is a fault of the configuration, which is named."""
     with socket.socket() as taken:

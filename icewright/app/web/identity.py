@@ -61,8 +61,11 @@ def csrf_of(secret: str) -> str:
 def is_local_request(request: Request) -> bool:
     """Return whether a request comes directly from this machine under a loopback name, which no foreign page can use.
 
-    A proxy or the sidecar of a service mesh connects from loopback too, for anybody; forwarding headers show it.
+    A proxy or the sidecar of a service mesh connects from loopback too, for anybody; forwarding headers show it, and
+    HTTP/1.0, as which nginx asks without any header unless it is told otherwise.
     """
+    if request.scope.get("http_version") == "1.0":
+        return False
     if any(name in _FORWARDING or name.startswith(_FORWARDING_PREFIXES) for name in request.headers):
         return False
     client = request.client.host if request.client else ""
