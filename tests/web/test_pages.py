@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx2
 import pytest
@@ -22,13 +22,15 @@ from hypothesis import strategies as st
 from starlette.routing import Route
 
 from icewright.app.web import pages
+from icewright.app.web.callers import Caller
 from icewright.app.web.identity import COOKIE, Access
 from icewright.app.web.middlewares import PrincipalSlots
-from icewright.app.web.pages import formats, render, table_view
+from icewright.app.web.pages import formats, policies, render, table_view
 from icewright.app.web.pages.render import FLASH
 from icewright.app.web.pages.urls import TableNameConvertor, table_url, with_query
 from icewright.app.web.problems import Problem
 from icewright.app.web.running import serving
+from icewright.core.errors import StoreUnavailable
 from icewright.core.permissions import Role
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
@@ -395,6 +397,26 @@ def test_rules_audit_and_vacuums_are_followed(served: Served) -> None:
         for path in ("policies", "audit?outcome=refused", "vacuum?catalog=lake"):
             assert next(follow(client, f"{here}/{path}")) == "part"
         assert client.get(f"{here}/vacuum?catalog=pond").status_code == 404
+
+
+def test_what_cannot_be_shown_ends_its_stream(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A table that is not there has no stream; a store that goes away ends one without a traceback in the log."""
+    answers = iter([policies._rules])
+    monkeypatch.setattr(policies, "_rules", lambda caller: next(answers, away)(caller))  # noqa: PLW0108 - one each time
+    monkeypatch.setattr(policies, "_EVERY", 0.0)
+    with serving(served.app(), HERE, 0) as port, httpx2.Client(timeout=10) as client:
+        here = f"http://{HERE}:{port}/live"
+        assert client.get(f"{here}/tables/lake.sales.nowhere").status_code == 404
+        assert list(follow(client, f"{here}/policies")) == ["part"]
+        assert client.get(f"{here}/policies").status_code == 503
+    assert "Traceback" not in caplog.text
+
+
+def away(_: Caller) -> NoReturn:
+    """The store does not answer."""
+    raise StoreUnavailable("gone")
 
 
 def test_followers_are_let_go(served: Served) -> None:

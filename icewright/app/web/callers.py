@@ -18,7 +18,7 @@ from icewright.app.web.routing import (
     SingleThreadRoute,
     in_thread,
 )
-from icewright.core.errors import UsageError
+from icewright.core.errors import IcewrightError, UsageError
 from icewright.core.permissions import PERMISSIONS, Action, Place, Principal, VisibilityFilter, place_of
 from icewright.core.table import TableRef
 from icewright.flow.runtime import Runtime
@@ -60,7 +60,7 @@ class Caller:
         """Return whether the caller still is who it was: its token may be revoked, and its session have ended."""
         try:
             return principal_of(self.request, self.app) == self.principal
-        except Problem:
+        except (Problem, IcewrightError):
             return False
 
     @property

@@ -127,7 +127,6 @@ def job(job_id: str, caller: Reader) -> Response:
 @router.get("/live/jobs/{job_id:segment}")
 def live(job_id: str, caller: Reader) -> Response:
     """Stream the progress of a job until it ends."""
-    caller.job(job_id)  # raises when the job does not exist or is not visible
 
     def look() -> Fragment:
         context = _context(caller, job_id)

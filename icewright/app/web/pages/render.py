@@ -30,6 +30,7 @@ from icewright.app.web.middlewares import PrincipalSlots
 from icewright.app.web.pages import formats
 from icewright.app.web.pages.urls import table_url, with_query
 from icewright.app.web.problems import Problem
+from icewright.core.errors import IcewrightError
 from icewright.core.permissions import Action, Via
 from icewright.ports import FleetPause
 
@@ -270,12 +271,21 @@ class Fragment:
 
 
 def stream_fragments(caller: Caller, render: Callable[[], Fragment], every: float) -> Response:
-    """Return a stream that calls `render` in a thread every `every` seconds. Raises `Problem` 429 or 503."""
+    """Return a stream that calls `render` in a thread every `every` seconds.
+
+    Raises `Problem` 429 or 503, and what the first call raises: later errors end the stream, and the browser asks anew.
+    """
     slots: PrincipalSlots = caller.request.app.state.stream_slots
+    release = partial(slots.release, caller.slot_key)
     slots.acquire(caller.slot_key)
+    try:
+        first = render()
+    except BaseException:
+        release()
+        raise
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    answer = CountedStream(_stream(caller, render, every), media_type="text/event-stream", headers=headers)
-    answer.release = partial(slots.release, caller.slot_key)
+    answer = CountedStream(_stream(caller, first, render, every), media_type="text/event-stream", headers=headers)
+    answer.release = release
     return answer
 
 
@@ -284,14 +294,15 @@ def stream_template(caller: Caller, template: str, context: Callable[[], Mapping
     return stream_fragments(caller, lambda: Fragment(render_fragment(caller, template, **context())), every)
 
 
-async def _stream(caller: Caller, render: Callable[[], Fragment], every: float) -> AsyncIterator[str]:
+async def _stream(
+    caller: Caller, fragment: Fragment, render: Callable[[], Fragment], every: float
+) -> AsyncIterator[str]:
     closing: threading.Event = caller.request.app.state.closing
     loop = asyncio.get_running_loop()
     began = last_sent = loop.time()
     previous: str | None = None
     yield f"retry: {_RECONNECT_MS}\n\n"
     while not closing.is_set() and loop.time() - began < SECONDS:
-        fragment = await run_in_threadpool(render)
         if fragment.html != previous:
             if not await run_in_threadpool(caller.is_current):
                 return  # the browser comes back, and is asked who it is
@@ -306,6 +317,10 @@ async def _stream(caller: Caller, render: Callable[[], Fragment], every: float) 
         until = loop.time() + every  # polled, because another thread sets `closing`
         while loop.time() < until and not closing.is_set():  # noqa: ASYNC110
             await asyncio.sleep(_STEP)
+        try:
+            fragment = await run_in_threadpool(render)
+        except (Problem, IcewrightError):
+            return  # the browser comes back, and is told
 
 
 def _event(name: str, text: str) -> str:

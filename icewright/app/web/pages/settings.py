@@ -98,7 +98,6 @@ def last_vacuum(caller: Annotated[Caller, needs(Action.CATALOGS_VACUUM)], catalo
 @router.get("/live/vacuum")
 def live_vacuum(caller: Annotated[Caller, needs(Action.CATALOGS_VACUUM)], catalog: str) -> Response:
     """Stream the answer of a catalog's last vacuum, which may still run."""
-    _last_vacuum(caller, catalog)  # refused before the stream begins
 
     def context() -> dict[str, Any]:
         return {"catalog": catalog, "vacuum": _last_vacuum(caller, catalog), "asks": False}
