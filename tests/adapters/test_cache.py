@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from icewright.adapters.files.cache import Cache
+from icewright.adapters.store.ledger import write_ledger
 
 SCHEMA = pa.schema([("path", pa.string()), ("n", pa.int64())])
 
@@ -36,6 +38,18 @@ def test_what_was_saved_is_found(cache: Cache) -> None:
     assert cache.load(wanted) == {path: b for (path, _), b in saved.items()}
     assert Cache(cache.folder, 1 << 24, SCHEMA).load(wanted) == cache.load(wanted), "by another process"
     assert cache.load([]) == {}
+
+
+def test_its_folder_is_for_this_user_alone(cache: Cache, tmp_path: Path) -> None:
+    """Manifests hold values of rows, and ledgers name files: no other user may look, whatever the umask."""
+    before = os.umask(0)
+    try:
+        cache.save({("a", 1): batch("a")})
+        write_ledger(tmp_path / "ledgers", "job", [])
+    finally:
+        os.umask(before)
+    made = (tmp_path / "made", cache.folder, tmp_path / "ledgers")
+    assert [folder.stat().st_mode & 0o777 for folder in made] == [0o700] * 3
 
 
 def test_many_at_once(cache: Cache) -> None:
@@ -156,6 +170,7 @@ import sys
 from pathlib import Path
 import pyarrow as pa
 from icewright.adapters.files.cache import Cache
+from icewright.adapters.store.ledger import write_ledger
 schema = pa.schema([("path", pa.string()), ("n", pa.int64())])
 cache, who = Cache(Path(sys.argv[1]), 1 << 24, schema), sys.argv[2]
 for i in range(60):

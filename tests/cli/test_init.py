@@ -49,7 +49,9 @@ def test_init_leads_to_a_first_verdict(workspace: Workspace) -> None:
     assert "Mend what failed" in text
     assert "lake.ops.metrics" in text
     assert "expire_snapshots" in text
-    assert "enabled: false" in (folder / "icewright.yaml").read_text(encoding="utf-8")
+    written = folder / "icewright.yaml"
+    assert "enabled: false" in written.read_text(encoding="utf-8")
+    assert written.stat().st_mode & 0o777 == 0o600, "it may hold a password"
 
 
 def test_init_overwrites_nothing_and_leaves_no_faulty_file(

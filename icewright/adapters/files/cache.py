@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from icewright.adapters.private import make_private
+
 _VERSION = 1  # of the schema of the rows; each version has a file of its own
 _SCHEMA = """
 create table if not exists manifests (
@@ -108,7 +110,7 @@ class Cache:
 
     @contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_private(self.folder)
         with closing(sqlite3.connect(self._file, timeout=30, isolation_level="IMMEDIATE")) as database:
             with suppress(sqlite3.OperationalError):  # another process changes it at this moment
                 database.execute("pragma journal_mode = wal")

@@ -20,6 +20,7 @@ from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, InvalidatePoolE
 from sqlalchemy.exc import TimeoutError as NoConnection
 
 from icewright.adapters.postgresql import give_up_lost_servers, wait_without_limit
+from icewright.adapters.private import make_private
 from icewright.adapters.store import revisions
 from icewright.adapters.store.change_tokens import ChangeTokens
 from icewright.adapters.store.failures import message_of, unavailable
@@ -98,7 +99,7 @@ def _has_input(socket: int) -> bool:
 def _make_file(database: str) -> None:
     folder = Path(database).expanduser().resolve().parent
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         if not (file := Path(database).expanduser()).exists():  # with the mode that SQLite gives its other files, too
             file.touch(mode=0o600)
     except OSError as error:

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
+from icewright.adapters.private import make_private
 from icewright.adapters.store.database import Database
 from icewright.adapters.store.schema import DELETIONS, INTENDED, JOBS, REMOVALS, TABLES
 from icewright.adapters.store.statements import NAME, chunks, columns_of, of_table, ref_of, table_row, values_of
@@ -46,7 +47,7 @@ def write_ledger(folder: Path, job_id: str, rows: Iterable[Mapping[str, Any]]) -
     """Write the rows to `<job id>.parquet` atomically, and return its path. Raises `OSError`."""
     from pyarrow import Table, parquet  # noqa: PLC0415
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     target, fresh = folder / f"{job_id}.parquet", folder / f".{uuid4().hex}.tmp"
     try:
         parquet.write_table(Table.from_pylist(list(rows), _schema()), fresh, compression="zstd")

@@ -305,8 +305,12 @@ def _known_names(app: Application, catalog: str | None = None) -> list[str]:
 
 
 def write_file(option: str, path: Path, text: str) -> None:
-    """Write the file that an option names. Raises `UsageError` where it cannot be written."""
+    """Write the file that an option names, a new one for this user alone: it may hold a password, or name a person.
+
+    Raises `UsageError` where it cannot be written.
+    """
     try:
+        path.touch(mode=0o600)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{option} {path}: cannot be written: {error.strerror}; name another one") from error

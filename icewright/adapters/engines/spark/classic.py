@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icewright.adapters.private import make_private
 from icewright.core import cost
 from icewright.core.errors import EngineUnavailable
 from icewright.core.rewriting import TASK_MEMORY
@@ -143,7 +144,7 @@ class ClassicApplication:
         python = conf.get("spark.pyspark.python", sys.executable)
         self._master, self._settings = master, _application_settings(name, master, conf, packages, python)
         spark_conf = SparkConf(loadDefaults=False).setAll(list(self._settings.items()))
-        log.parent.mkdir(parents=True, exist_ok=True)
+        make_private(log.parent)
         self._gateway: Any = None
         try:
             with (

@@ -9,6 +9,7 @@ import struct
 import subprocess
 from pathlib import Path
 
+from icewright.adapters.private import make_private
 from icewright.core.errors import EngineUnavailable
 
 SUITABLE = (17, 21)  # the versions that Spark 4.1 supports
@@ -55,7 +56,7 @@ def java_version(home: Path) -> int | None:
 
 def _shim(java: Path, home: Path) -> Path:
     launcher = home / "bin" / "java"
-    launcher.parent.mkdir(parents=True, exist_ok=True)
+    make_private(launcher.parent)
     trust = _trust_store(home)
     options = f'-Djavax.net.ssl.trustStore="{trust}" -Djavax.net.ssl.trustStoreType=JKS' if trust else ""
     _replace(launcher, _LAUNCHER.format(java=java, options=options).encode())
