@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 
 from icewright.app.bootstrap import Application
 from icewright.core.errors import IcewrightError, StoreUnavailable, UsageError
 from icewright.core.paths import split
 from icewright.core.words import count
 from icewright.ports import Catalog
+from icewright.ports.deadlines import SharedCall
 from icewright.ports.work import catalog_context
 
 _NO_LOCATION = (
     "none, as the warehouse is a name and not a location: no file will be deleted; name the locations of its tables "
     "in catalogs.{name}.allowed_locations"
 )
+_LIMIT = timedelta(seconds=60)
+_POOL_TIMES = 10  # longer for Spark, which may fetch packages first
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,40 +32,47 @@ class Check:
     result: str
 
 
-def examine(app: Application) -> Iterator[Check]:
-    """Yield every check as it ends; a failed one does not stop the next."""
-    runtime = app.runtime
-    yield _check("state store", lambda: _known(app))
-    yield _check("policy", lambda: _rules(app))
-    yield _check("jobs", lambda: str(runtime.store.fleet.get() or "not paused"))
+def examine(app: Application, limit: timedelta = _LIMIT) -> Iterator[Check]:
+    """Yield every check as it ends, or once its time is over; a failed one does not stop the next."""
+    runtime, check, hangs = app.runtime, partial(_check, limit), _hangs(limit)
+    yield check("state store", lambda: _known(app))
+    yield check("policy", lambda: _rules(app))
+    yield check("jobs", lambda: str(runtime.store.fleet.get() or "not paused"))
     failed: set[str] = set()
     for name, catalog in runtime.catalogs.items():
-        listed = _check(f"catalog {name}", lambda name=name, catalog=catalog: _listed(name, catalog))  # type: ignore[misc]
+        listed = check(f"catalog {name}", partial(_listed, name, catalog))
         failed.update([] if listed.ok else [name])
         yield listed
-        for subject, probe in app.catalog_checks(name):
-            check = _check(f"catalog {name}: {subject}", probe)
-            if listed.ok or check.result != listed.result:  # one cause is named once
-                yield check
-        yield _check(f"catalog {name}: enabled", lambda name=name: _enabled(app, name))  # type: ignore[misc]
+        for subject, probe in app.catalog_checks(name) if listed.result != hangs else ():
+            probed = check(f"catalog {name}: {subject}", probe)
+            if listed.ok or probed.result != listed.result:  # one cause is named once
+                yield probed
+        yield check(f"catalog {name}: enabled", partial(_enabled, app, name))
         locations = app.config.catalogs[name].allowed_locations
         if not locations:
             yield Check(f"catalog {name}: allowed_locations", ok=False, result=_NO_LOCATION.format(name=name))
         for location in locations:
-            yield _check(f"storage {location}", lambda name=name, location=location: _writable(app, name, location))  # type: ignore[misc]
+            yield check(f"storage {location}", partial(_writable, app, name, location))
+    yield from _pool_checks(app, failed, partial(_check, _POOL_TIMES * limit))
+
+
+def _pool_checks(
+    app: Application, failed: set[str], check: Callable[[str, Callable[[], str]], Check]
+) -> Iterator[Check]:
+    """Yield the checks of the pools that catalogs use, without the catalogs that failed."""
     for name, pool in app.pools.items():
         used = [c.name for c in app.config.catalogs.values() if c.pool == name]
         if used and failed.issuperset(used):
             yield Check(f"pool {name}", ok=False, result=f"not tried, as nothing can be read of {', '.join(used)}")
         elif used:
-            used = [catalog for catalog in used if catalog not in failed]
-            check = _check(f"pool {name} ({pool.remote or pool.master})", lambda pool=pool, used=used: pool.check(used))  # type: ignore[misc]
-            yield check
-            if not check.ok:
+            readable = [catalog for catalog in used if catalog not in failed]
+            tried = check(f"pool {name} ({pool.remote or pool.master})", partial(pool.check, readable))
+            yield tried
+            if not tried.ok:
                 continue
             if shortage := pool.short_of_memory():
                 yield Check(f"pool {name}: memory", ok=False, result=shortage)
-            yield _check(f"pool {name}: compaction", lambda pool=pool: _engine(pool.no_arrow(), pool.remote))  # type: ignore[misc]
+            yield check(f"pool {name}: compaction", partial(_engine, app, name))
 
 
 def other_names(name: str, catalog: Catalog) -> str | None:
@@ -87,11 +99,17 @@ def _listed(name: str, catalog: Catalog) -> str:
     return f"{count(tables, 'table')} listed"
 
 
-def _check(name: str, run: Callable[[], str]) -> Check:
+def _check(limit: timedelta, name: str, run: Callable[[], str]) -> Check:
     try:
-        return Check(name, ok=True, result=run())
+        return Check(name, ok=True, result=SharedCall(run, limit).answer())
+    except TimeoutError:
+        return Check(name, ok=False, result=_hangs(limit))
     except IcewrightError as error:
         return Check(name, ok=False, result=str(error).removeprefix(f"{name}: "))
+
+
+def _hangs(limit: timedelta) -> str:
+    return f"no answer within {limit.total_seconds():g} s: it is overloaded, or a firewall is between"
 
 
 def _rules(app: Application) -> str:
@@ -107,10 +125,11 @@ def _enabled(app: Application, name: str) -> str:
     return f"nothing runs by itself: set catalogs.{name}.enabled to true when you are ready"
 
 
-def _engine(why_not_arrow: str | None, remote: str | None) -> str:
-    if why_not_arrow is not None:
+def _engine(app: Application, pool_name: str) -> str:
+    pool = app.pools[pool_name]
+    if (why_not_arrow := pool.no_arrow()) is not None:
         return f"by Spark alone: {why_not_arrow}"
-    if remote is not None:
+    if pool.remote is not None:
         return "by Arrow where the service plans and commits a table itself, by Spark for the others"
     return "by Arrow, as the executors have all that it needs"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -34,6 +36,19 @@ def test_a_catalog_that_does_not_answer(workspace: Workspace) -> None:
     assert [name for name, check in checks.items() if "does not answer" in check.result] == ["catalog r"]
     pool = checks["pool default"]
     assert (pool.ok, pool.result) == (False, "not tried, as nothing can be read of r")
+
+
+@pytest.mark.external
+def test_a_catalog_that_hangs(workspace: Workspace) -> None:
+    """It is given up when its time is over, is not asked for more, and what comes after it is checked."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and says nothing
+        uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        text = f"state: sqlite:///x.db\ncatalogs: {{r: {{type: rest, properties: {{uri: '{uri}'}}}}}}\n"
+        workspace.path.write_text(text, encoding="utf-8")
+        with application(read_config(workspace.path), kind="test") as app:
+            checks = {check.name: check for check in examine(app, timedelta(seconds=0.5))}
+    assert [name for name, check in checks.items() if "no answer within 0.5 s" in check.result] == ["catalog r"]
+    assert checks["pool default"].result == "not tried, as nothing can be read of r"
 
 
 @pytest.mark.external
