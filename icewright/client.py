@@ -178,11 +178,12 @@ class Client(Connection):
         resolved: bool = False,
         severity: str | None = None,
         since: datetime | None = None,
+        search: str | None = None,
         limit: int = 100,
     ) -> Sequence[AlertModel]:
         """Return at most `limit` open alerts that match the filters, newest first; with `resolved`, ended ones too."""
-        of = {"resolved": resolved, "severity": severity, "since": _time(since), "limit": limit}
-        return self._list("GET", "/alerts", params=of)
+        of = {"resolved": resolved, "severity": severity, "since": _time(since), "search": search}
+        return self._list("GET", "/alerts", params={**of, "limit": limit})
 
     def catalogs(self) -> Sequence[CatalogModel]:
         """Return the catalogs, with the tables that are maintained and how the last listing went."""

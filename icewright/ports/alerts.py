@@ -47,6 +47,7 @@ class AlertQuery:
     since: datetime | None = None  # over then or later, or begun if still open
     alert_id: int | None = None
     visibility: VisibilityFilter = None
+    search: str | None = None  # part of what it is about, such as a table's name, case-insensitive
 
 
 OPEN_ALERTS = AlertQuery()

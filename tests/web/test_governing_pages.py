@@ -240,6 +240,23 @@ def test_alerts_and_audit_have_a_time_range(served: Served) -> None:
     assert [shown(f"/alerts?range={of}", "no space") for of in ("", "6h", "1h")] == [True, True, False]
 
 
+def test_alerts_are_found_by_name_and_come_in_pages(served: Served) -> None:
+    """Fifty to a page; the search takes a part of what an alert is about."""
+    store, now = served.bench.store, served.bench.clock.now()
+    about = [Condition(AlertRule.CATALOG_UNREACHABLE, f"lake{n}", f"down: {n}.") for n in range(60)]
+    store.alerts.record_changes([Begin(one, Severity.WARNING, raised=True) for one in about], (), now)
+    client = served.client()
+    first = client.get("/alerts", headers=BROWSER).text
+    following = first.partition('rel="next"')[0].rpartition('href="')[2].partition('"')[0].replace("&amp;", "&")
+    pages = [first, client.get(following, headers=BROWSER).text]
+    assert [page.count("down: ") for page in pages] == [50, 10]
+    assert ["data-live=" in page for page in pages] == [True, False]
+    assert ["51\u201360 of 60" in page for page in pages] == [False, True]
+    found = client.get("/alerts?search=LAKE59", headers=BROWSER).text
+    assert (found.count("down: "), "down: 59." in found) == (1, True)
+    assert client.get("/api/v1/alerts?search=lake59").json()[0]["message"] == "down: 59."
+
+
 def test_a_page_of_alerts_says_what_it_leaves_out(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """A filter and the sight of the caller choose among all alerts, not among the newest; past ones are apart."""
     monkeypatch.setattr(alerts_page, "_MOST", 1)

@@ -352,6 +352,8 @@ def _matching(query: AlertQuery) -> list[sa.ColumnElement[bool]]:
         conditions.append(sa.func.coalesce(ALERTS.c.resolved_at, ALERTS.c.since) >= query.since)
     if query.alert_id is not None:
         conditions.append(ALERTS.c.id == query.alert_id)
+    if query.search is not None:
+        conditions.append(ALERTS.c.subject.icontains(query.search, autoescape=True))
     return conditions
 
 

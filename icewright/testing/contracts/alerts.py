@@ -123,6 +123,8 @@ class AlertStoreTests(StoreSuite):
             (AlertQuery(visibility=owners), [oldest]),
             (AlertQuery(visibility=others), []),
             (AlertQuery(severity=Severity.INFO), [oldest]),
+            (AlertQuery(search=oldest.subject[2:].upper()), [oldest]),
+            (AlertQuery(search="%%"), []),
             (AlertQuery(alert_id=oldest.id), [oldest]),
             (AlertQuery(since=NOW + MINUTE), [newest]),
             (AlertQuery(resolved=True), []),

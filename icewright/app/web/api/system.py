@@ -152,10 +152,11 @@ def alerts(
     resolved: Annotated[bool, Query(description="those too that are over")] = False,
     severity: Annotated[Severity | None, Query()] = None,
     since: Annotated[Instant | None, Query(description="over then or later, or begun if still open")] = None,
+    search: Annotated[Text | None, Query(description="part of what it is about, in any case")] = None,
     limit: Limit = 100,
 ) -> list[AlertModel]:
     """Return alerts, newest first; scoped callers see alerts of their tables."""
-    return listed(caller, AlertQuery(None if resolved else False, severity, since), limit)
+    return listed(caller, AlertQuery(None if resolved else False, severity, since, search=search), limit)
 
 
 def listed(caller: Caller, query: AlertQuery, limit: int) -> list[AlertModel]:

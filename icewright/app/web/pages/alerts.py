@@ -13,7 +13,7 @@ from icewright.app.web import api
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages.forms import Submission, submitted
 from icewright.app.web.pages.render import redirect, render_page, stream_template
-from icewright.app.web.pages.urls import ListParams, TimeRange, since, with_query
+from icewright.app.web.pages.urls import PAGE, ListParams, TimeRange, pager, since, with_query
 from icewright.app.web.problems import Problem
 from icewright.core.alerts import Severity
 from icewright.core.permissions import Action, place_of
@@ -35,9 +35,9 @@ Reader = Annotated[Caller, needs(Action.ALERTS_READ)]
 def alerts(caller: Reader) -> Response:
     """Render open or past alerts."""
     context = _context(caller)
-    query = {"severity": context["severity"], "range": context["range"]}
+    query = context["query"]
     shows = [(key, title, with_query(PATH, {**query, "show": key})) for key, title in _SHOWS]
-    live = with_query("/live/alerts", query) if not context["show"] else ""
+    live = "" if context["show"] else ListParams(caller.request.query_params).live("/live/alerts", query)
     may_test = caller.principal.may(Action.ALERTS_TEST)
     return render_page(
         caller,
@@ -100,18 +100,21 @@ def _context(caller: Caller) -> dict[str, Any]:
     show = params.text("show") or ""
     if show not in dict(_SHOWS):
         raise Problem(404, f"there are no alerts of the kind {show}")
-    severity = params.one("severity", Severity)
-    chosen = params.one("range", TimeRange)
-    query = AlertQuery(bool(show), severity, since(chosen, caller.runtime.clock.now()))
-    rows = api.system.listed(caller, query, _MOST + 1)
-    own = {alert.id for alert in rows if alert.resolved_at is None and _may_acknowledge(caller, alert)}
+    severity, chosen, search = params.one("severity", Severity), params.one("range", TimeRange), params.text("search")
+    beginning = since(chosen, caller.runtime.clock.now())
+    newest = api.system.listed(caller, AlertQuery(bool(show), severity, beginning, search=search), _MOST + 1)
+    first = params.number("from", 1, _MOST) or 1
+    rows = newest[:_MOST][first - 1 : first - 1 + PAGE]
+    after = str(first + PAGE) if len(newest[:_MOST]) >= first + PAGE else None
+    query = {"search": search, "severity": severity, "range": chosen}
     return {
-        "alerts": rows[:_MOST],
-        "most": _MOST if len(rows) > _MOST else None,
+        "alerts": rows,
+        "pager": pager(PATH, {**query, "show": show}, params, len(rows), after, min(len(newest), _MOST)),
+        "most": _MOST if len(newest) > _MOST else None,
         "show": show,
-        "severity": severity,
-        "range": chosen,
-        "own": own,
+        "query": query,
+        "filtered": any(query.values()),
+        "own": {alert.id for alert in rows if alert.resolved_at is None and _may_acknowledge(caller, alert)},
         "silences": _SILENCES,
     }
 
