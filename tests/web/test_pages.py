@@ -35,8 +35,9 @@ from icewright.core.permissions import Role
 from icewright.core.policy import Operation
 from icewright.core.runs import JobState
 from icewright.core.table import TableRef
+from icewright.core.verdicts import evaluate, thresholds
 from icewright.ports import Trigger
-from icewright.testing import NOW
+from icewright.testing import NOW, facts, knobs, metadata, partition, spec
 from icewright.testing.contracts.cases import record_cost
 from tests.waiting import until
 from tests.web.conftest import ELSEWHERE, HERE, Served
@@ -316,6 +317,7 @@ def test_the_sums_of_a_table_are_those_of_all_its_runs(served: Served) -> None:
     following = page.partition('rel="next"')[0].rpartition('href="')[2].partition('"')[0].replace("&amp;", "&")
     rows = [text.count('<td><a href="/jobs/') for text in (page, client.get(following, headers=BROWSER).text)]
     assert rows == [50, 6 * len(Operation) - 50]
+    assert page.index('data-live="/live/tables/lake/sales/orders?show=runs') < page.index('aria-label="Runs"')
 
 
 def test_the_last_run_of_an_operation_that_is_off(served: Served) -> None:
@@ -581,3 +583,19 @@ def test_the_api_says_what_was_saved(served: Served) -> None:
     assert facts["worst_partitions"][0]["file_sizes"]
     facts["worst_partitions"][0]["candidate_files"] = 1
     assert table_view.partitions(facts, NOW, 0)[0].candidates == 0  # one file has no other to be merged with
+
+
+def test_partitions_add_up(served: Served) -> None:
+    """What the listed partitions leave out has a row of its own, so that files and bytes are those of the table."""
+    (row,) = served.bench.store.tables.list()
+    of = metadata(ref=row.ref, metadata_location=row.metadata_location, specs=(spec(region="identity"),))
+    parts = [partition(f"p{n}", files=3 + n, mb=1) for n in range(25)]
+    found = facts(*parts, of=of, thresholds=thresholds(knobs()))
+    served.bench.store.tables.record_evaluation(evaluate(found, knobs(), {}, NOW), NOW)
+    client = served.client()
+    detail = client.get(TABLE).json()
+    listed = detail["facts"]["worst_partitions"]
+    others = detail["facts"]["partitions"] - len(listed)
+    page = client.get(PAGE, headers=BROWSER).text
+    last = page.partition(f"the other {others} partitions</th>")[2].partition("</tr>")[0]
+    assert f">{detail['files'] - sum(one['files'] for one in listed)}<" in last

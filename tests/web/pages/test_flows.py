@@ -186,6 +186,19 @@ def test_a_form_that_came_later_is_sent_once(site: Site, desk: Opener) -> None:
     site.store.tables.pause(EVENTS, None)
 
 
+def test_all_tables_of_a_page_are_selected_at_once(site: Site, desk: Opener) -> None:
+    """By the box at the head of the list; what can be done with them comes in sight."""
+    page = desk(site.local).page
+    page.goto("/tables?catalog=fleet")
+    count, every = page.get_by_role("button", name="Count"), page.get_by_label("Select all on this page")
+    expect(count).not_to_be_in_viewport()
+    every.check()
+    assert all(box.is_checked() for box in page.locator("[name=pick]").all())
+    expect(count).to_be_in_viewport(ratio=1)
+    page.locator("[name=pick]").first.uncheck()
+    expect(every).not_to_be_checked()
+
+
 def test_many_tables_by_keyboard(site: Site, desk: Opener) -> None:
     """Two tables are selected with the space bar, then paused, resumed and run, each after a page that counts them."""
     window = desk(site.local)

@@ -21,8 +21,9 @@ _UNITS: Mapping[TrendStep, tuple[str, str]] = {  # of Vega-Lite: its time unit, 
     TrendStep.MINUTE: ("utcyearmonthdatehoursminutes", "%H:%M"),
 }
 _HOUR, _DAY = timedelta(hours=1), timedelta(days=1)
-_HEALTH_SCALE: Mapping[str, Any] = {"scale": {"domain": [0, 100]}, "axis": {"tickCount": 5}}
-_INTEGER_AXIS = {"tickMinStep": 1, "format": ",d"}
+_TICKS = 5  # the axis ends with one, above all values
+_HEALTH_SCALE: Mapping[str, Any] = {"scale": {"domain": [0, 100]}, "axis": {"tickCount": _TICKS}}
+_INTEGER_AXIS = {"tickMinStep": 1, "format": ",d", "tickCount": _TICKS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +140,7 @@ def _step_line(points: Sequence[tuple[str, float]], span: timedelta, vertical: M
                     "title": None,
                     "axis": _time_axis(span),
                 },
-                "y": {"field": "value", "type": "quantitative", **vertical},
+                "y": {"field": "value", "type": "quantitative", "scale": {"nice": _TICKS}, **vertical},
             },
         },
         height=160,
@@ -173,7 +174,13 @@ def _bars(
             "title": None,
             "axis": {"format": label, "labelAngle": 0, "labelOverlap": True, "labelSeparation": 8},
         },
-        "y": {"field": "sum", "type": "quantitative", "title": names[1]},
+        "y": {
+            "field": "sum",
+            "type": "quantitative",
+            "title": names[1],
+            "scale": {"nice": _TICKS},
+            "axis": {"tickCount": _TICKS},
+        },
         **({} if stacked else {"xOffset": {"field": "kind"}}),
         "color": {"field": "kind", "type": "nominal", "title": None, "legend": {"orient": "top"}},
     }

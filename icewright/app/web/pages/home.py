@@ -12,8 +12,9 @@ from icewright.app.web import api
 from icewright.app.web.api import models
 from icewright.app.web.callers import Caller, needs
 from icewright.app.web.pages import charts
+from icewright.app.web.pages.jobs import by_table
 from icewright.app.web.pages.render import render_page, stream_template
-from icewright.app.web.pages.urls import ListParams, TimeRange, with_query
+from icewright.app.web.pages.urls import PAGE, ListParams, TimeRange, with_query
 from icewright.core.permissions import Action, touches
 from icewright.ports.views import TableSort
 
@@ -75,6 +76,7 @@ def _context(caller: Caller) -> dict[str, Any]:
     trend = api.overview.trend(caller, hours=chosen.hours, catalog=catalog)
     tables = replace(caller, action=Action.TABLES_READ)
     worst = caller.cached_briefly("worst", work=lambda: _worst(tables))
+    queue = api.jobs.queue(caller, limit=PAGE)
     return {
         "overview": overview,
         "range": chosen,
@@ -86,7 +88,8 @@ def _context(caller: Caller) -> dict[str, Any]:
         "states": [(name, overview.states[name]) for name in _STATES if overview.states.get(name)],
         "health": charts.health(overview.health, overview.health_unknown),
         "worst": worst,
-        "queue": api.jobs.queue(caller, limit=_LISTED),
+        "queue": queue,
+        "waiting": by_table(queue.waiting),
         "jobs": api.jobs.jobs(replace(caller, action=Action.JOBS_READ), limit=_LISTED).items,
         "alerts": api.system.alerts(replace(caller, action=Action.ALERTS_READ), resolved=False, limit=_LISTED),
     }

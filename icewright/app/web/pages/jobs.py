@@ -35,7 +35,6 @@ PATH = "/jobs"
 _OPEN = (JobState.QUEUED, JobState.RUNNING)
 _REFRESH_SECONDS, _LIST_SECONDS = 0.5, 2.0
 _EVENTS = 500
-_FILES = 100
 _TRIGGERS = ("cycle", "service", "manual")
 
 Reader = Annotated[Caller, needs(Action.JOBS_READ)]
@@ -68,6 +67,7 @@ def jobs(caller: Reader) -> Response:
     context = _list_context(caller)
     live = ListParams(caller.request.query_params).live("/live/jobs", context["query"])
     choices: dict[str, Any] = {
+        "catalogs": _catalogs(caller),
         "states": list(JobState),
         "operations": list(Operation),
         "triggers": _TRIGGERS,
@@ -80,6 +80,10 @@ def jobs(caller: Reader) -> Response:
 def live_jobs(caller: Reader) -> Response:
     """Stream the first page of jobs as it changes."""
     return stream_template(caller, "_jobs.html", lambda: _list_context(caller), _LIST_SECONDS)
+
+
+def _catalogs(caller: Caller) -> list[str]:
+    return sorted(name for name in caller.runtime.scopes if touches(caller.visibility, name))
 
 
 def _list_context(caller: Caller) -> dict[str, Any]:
@@ -116,7 +120,7 @@ def job(job_id: str, caller: Reader) -> Response:
     context = _context(caller, job_id)
     detail: models.JobDetail = context["job"]
     params = ListParams(caller.request.query_params)
-    files = api.jobs.files(detail.job_id, caller, limit=_FILES, cursor=params.text("cursor"))
+    files = api.jobs.files(detail.job_id, caller, limit=PAGE, cursor=params.text("cursor"))
     crumbs = [Crumb("Jobs", PATH), Crumb(detail.table, table_url(detail.table))]
     path = f"{PATH}/{detail.job_id}"
     live = f"/live/jobs/{detail.job_id}" if detail.state in _OPEN else ""
@@ -217,7 +221,7 @@ def queue(caller: QueueReader) -> Response:
     query, show = context["query"], context["show"]
     tabs = [(key, title, with_query(QUEUE_PATH, {**query, "show": key})) for key, title in _SHOWS.items()]
     choices: dict[str, Any] = {
-        "catalogs": sorted(name for name in caller.runtime.scopes if touches(caller.visibility, name)),
+        "catalogs": _catalogs(caller),
         "operations": list(Operation),
     }
     live = ListParams(caller.request.query_params).live("/live/queue", {**query, "show": show})
@@ -243,9 +247,6 @@ def _queue_context(caller: Caller) -> dict[str, Any]:
 
 def _waiting_context(caller: Caller, params: ListParams, query: Mapping[str, Any]) -> dict[str, Any]:
     queue = api.jobs.queue(caller, **query, limit=PAGE, cursor=params.text("cursor"))
-    waiting: dict[tuple[str, int | None], list[models.Waiting]] = {}
-    for item in queue.waiting:
-        waiting.setdefault((item.table, item.position), []).append(item)
     may = caller.principal.may
     following = _evaluated_next(caller, query, _NEXT, None)
     return {
@@ -256,12 +257,20 @@ def _waiting_context(caller: Caller, params: ListParams, query: Mapping[str, Any
             for job in queue.jobs
             if not job.cancel_requested and may(Action.JOBS_CANCEL, place_of(TableRef.parse(job.table)))
         },
-        "waiting": list(waiting.values()),
+        "waiting": by_table(queue.waiting),
         "pager": pager(QUEUE_PATH, query, params, len(queue.waiting), queue.next, queue.total),
         "following": [(table, _may_become_due(caller, table)) for table in following.items if table.evaluate_at],
         "evaluated": following.total,
         "following_url": with_query(QUEUE_PATH, {**query, "operation": None, "show": "next"}),
     }
+
+
+def by_table(waiting: Sequence[models.Waiting]) -> list[list[models.Waiting]]:
+    """Return due operations by table and place, in their order."""
+    groups: dict[tuple[str, int | None], list[models.Waiting]] = {}
+    for item in waiting:
+        groups.setdefault((item.table, item.position), []).append(item)
+    return list(groups.values())
 
 
 def _next_context(caller: Caller, params: ListParams, query: Mapping[str, Any]) -> dict[str, Any]:

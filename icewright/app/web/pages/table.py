@@ -36,21 +36,23 @@ def table(name: str, caller: Reader) -> Response:
     """Render a tab of a table below its state and actions, which follow what happens."""
     show, context = _context(name, caller, secrets.token_urlsafe(12))
     crumbs = _crumbs(context["ref"])
-    live = with_query("/live" + table_url(context["ref"]), {"show": show})
-    if show:  # the tab of the health follows with the state
-        context |= _tab(show, caller, context["table"])
+    query = caller.request.query_params
+    part = {name: query.get(name) for name in ("show", "range", "cursor", "from")}
+    live = with_query("/live" + table_url(context["ref"]), part)
+    if show:  # the tab of the health follows with the state, and so do the runs
+        context |= _tab(show, caller, context)
     return render_page(caller, "table.html", live=live, crumbs=crumbs, **context)
 
 
 @router.get("/live/tables/{name:named}")
 def live(name: str, caller: Reader) -> Response:
-    """Stream the state of a table and its health as they change; forms have one key all the time."""
+    """Stream the state of a table and its health or runs as they change; forms have one key all the time."""
     key = secrets.token_urlsafe(12)
     return stream_template(caller, "_table.html", lambda: _context(name, caller, key)[1], _SECONDS)
 
 
 def _context(name: str, caller: Caller, key: str) -> tuple[str, dict[str, Any]]:
-    """Return which tab is shown, and the state of the table with what is due on the tab of the health."""
+    """Return which tab is shown, and the state of the table with what follows on that tab: health or runs."""
     detail = api.tables.table(name, caller)
     params = ListParams(caller.request.query_params)
     show = params.text("show") or ""
@@ -72,13 +74,17 @@ def _context(name: str, caller: Caller, key: str) -> tuple[str, dict[str, Any]]:
     }
     if not show:
         context |= _health(caller, detail, waiting)
+    elif show == "runs":
+        context |= _runs(caller, detail, params)
     return show, context
 
 
-def _tab(show: str, caller: Caller, detail: models.TableDetail) -> dict[str, Any]:
+def _tab(show: str, caller: Caller, context: dict[str, Any]) -> dict[str, Any]:
+    detail: models.TableDetail = context["table"]
     match show:
         case "runs":
-            return {"side": "_table_runs.html", **_runs(caller, detail)}
+            drawn = _charts(caller, detail, context["recent"], context["range"])
+            return {"side": "_table_charts.html", "charts": drawn}
         case "snapshots":
             return {"side": "_table_snapshots.html", **_snapshots(caller, detail)}
         case "recovery":
@@ -88,13 +94,23 @@ def _tab(show: str, caller: Caller, detail: models.TableDetail) -> dict[str, Any
     return {"side": "_table_knobs.html", **_knobs(caller, detail)}
 
 
-def _runs(caller: Caller, detail: models.TableDetail) -> dict[str, Any]:
-    now = caller.runtime.clock.now()
-    params, path = ListParams(caller.request.query_params), table_url(detail.table)
+def _runs(caller: Caller, detail: models.TableDetail, params: ListParams) -> dict[str, Any]:
     chosen = params.one("range", TimeRange) or TimeRange.MONTH
-    reader = replace(caller, action=Action.JOBS_READ)
-    page = api.jobs.runs(reader, table=detail.table, since=chosen.since(now), limit=PAGE, cursor=params.text("cursor"))
-    runs = page.items
+    since, reader = chosen.since(caller.runtime.clock.now()), replace(caller, action=Action.JOBS_READ)
+    page = api.jobs.runs(reader, table=detail.table, since=since, limit=PAGE, cursor=params.text("cursor"))
+    query = {"show": "runs", "range": chosen}
+    return {
+        "recent": page.items,
+        "pager": pager(table_url(detail.table), query, params, len(page.items), page.next, None),
+        "range": chosen,
+        "ranges": [(choice, table_url(detail.table, show="runs", range=choice)) for choice in TimeRange],
+    }
+
+
+def _charts(
+    caller: Caller, detail: models.TableDetail, runs: Sequence[models.Run], chosen: TimeRange
+) -> list[charts.Chart]:
+    now, reader = caller.runtime.clock.now(), replace(caller, action=Action.JOBS_READ)
     trend = api.overview.trend(reader, hours=chosen.hours, table=detail.table)
     drawn = (
         *charts.health_and_files(trend, now, chosen.words),
@@ -103,13 +119,7 @@ def _runs(caller: Caller, detail: models.TableDetail) -> dict[str, Any]:
         charts.spend(trend, now, chosen.words),
         charts.costs(runs),
     )
-    return {
-        "recent": runs,
-        "pager": pager(path, {"show": "runs", "range": chosen}, params, len(runs), page.next, None),
-        "range": chosen,
-        "ranges": [(choice, table_url(detail.table, show="runs", range=choice)) for choice in TimeRange],
-        "charts": [chart for chart in drawn if chart is not None],
-    }
+    return [chart for chart in drawn if chart is not None]
 
 
 def _health(caller: Caller, detail: models.TableDetail, waiting: Sequence[WaitingItem]) -> dict[str, Any]:

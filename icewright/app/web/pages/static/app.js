@@ -59,6 +59,7 @@ function replaced(part, html) {
   }
   for (const one of part.querySelectorAll("details[data-key]")) if (open.has(one.dataset.key)) one.open = true;
   for (const one of part.querySelectorAll("[data-keep]")) one.scrollTop = scrolls.get(one.dataset.keep) ?? 0;
+  heads();
   if (focus) part.querySelector(`[data-focus="${CSS.escape(focus)}"]`)?.focus();
 }
 
@@ -126,6 +127,21 @@ for (const search of document.querySelectorAll("[data-filter]")) {
     }
   });
 }
+
+// A box at the head of a list selects all that it shows. It comes with the list, also when that is replaced.
+function heads() {
+  for (const all of document.querySelectorAll("[data-picks]")) {
+    const boxes = [...document.getElementsByName(all.dataset.picks)];
+    all.hidden = false;
+    all.checked = boxes.length > 0 && boxes.every((box) => box.checked);
+    all.indeterminate = !all.checked && boxes.some((box) => box.checked);
+  }
+}
+heads();
+addEventListener("change", ({ target }) => {
+  if (target.dataset.picks) for (const box of document.getElementsByName(target.dataset.picks)) box.checked = target.checked;
+  heads();
+});
 
 // A page that answers a form takes the address of where it leads back to: neither Back nor a reload sends the form anew.
 const back = document.querySelector("[data-back]");
