@@ -114,6 +114,15 @@ def far(tmp_path: Path, catalog_properties: SqlCatalogProperties, server: str, b
     pool.stop()
 
 
+def test_a_setting_that_spark_does_not_take(bench: Bench, new_name: Callable[[str], str], shell: Shell) -> None:
+    """A wrong value in a pool's `conf` is named; PySpark asked the session for its settings to tell it, without end."""
+    name = new_name("typo")
+    make(bench, name, 300, 200)
+    result = shell.compact("conf: {spark.sql.shuffle.partitions: many}", bench.ref(name))
+    assert "its conf has a fault" in result["summary"]
+    assert "'many' in the config \"spark.sql.shuffle.partitions\"" in result["summary"]
+
+
 @pytest.mark.nightly
 def test_a_standalone_cluster(bench: Bench, new_name: Callable[[str], str], shell: Shell, tmp_path: Path) -> None:
     """A pool with a master compacts there: the commit bears the name of an application that the worker has run."""

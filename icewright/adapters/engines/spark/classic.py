@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from icewright.adapters.engines.failures import root_cause
 from icewright.adapters.private import make_private
 from icewright.core import cost
 from icewright.core.errors import EngineUnavailable
@@ -132,7 +133,7 @@ class ClassicApplication:
     ) -> None:
         from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
         from pyspark import SparkConf, SparkContext
-        from pyspark.errors import PySparkRuntimeError
+        from pyspark.errors import PySparkException
         from pyspark.java_gateway import launch_gateway
         from pyspark.sql import SparkSession
 
@@ -144,9 +145,9 @@ class ClassicApplication:
         python = conf.get("spark.pyspark.python", sys.executable)
         self._master, self._settings = master, _application_settings(name, master, conf, packages, python)
         spark_conf = SparkConf(loadDefaults=False).setAll(list(self._settings.items()))
-        make_private(log.parent)
         self._gateway: Any = None
         try:
+            make_private(log.parent)
             with (
                 log.open("ab") as out,
                 _properties_file(self._settings) as options,
@@ -154,20 +155,36 @@ class ClassicApplication:
             ):
                 self._gateway = launch_gateway(popen_kwargs={"stdout": out, "stderr": out})
                 self._context = SparkContext(conf=spark_conf, gateway=self._gateway)
-        except (PySparkRuntimeError, Py4JError, OSError) as error:
+            self._context.setLogLevel("WARN")
+            self._require_settings()
+            self._session = SparkSession(self._context)  # refused where no master answered
+        except (EngineUnavailable, PySparkException, Py4JError, OSError) as error:
             if self._gateway is not None:
                 self._gateway.shutdown()
                 self._end()
-            raise EngineUnavailable(
-                f"Spark could not be started for pool {name} (master {master}): {_failure_line(log)}. "
-                f"The whole log is in {log}"
-            ) from error
-        self._context.setLogLevel("WARN")
-        self._session = SparkSession(self._context)
+            whole = f"{_failure_line(log)}. The whole log is in {log}"
+            why = str(error) if isinstance(error, EngineUnavailable) else whole
+            raise EngineUnavailable(f"Spark could not be started for pool {name} (master {master}): {why}") from error
         for key, value in catalog_conf.items():  # not on the command line, which other users of the host can read
             self._session.conf.set(key, value)
         for key, value in driver.items():  # nor in the environment, where other threads would find them
             self._gateway.jvm.java.lang.System.setProperty(key, value)
+
+    def _require_settings(self) -> None:
+        """Raise `EngineUnavailable` for a value that Spark SQL does not take.
+
+        A session with such a value cannot say so: PySpark asks it for its settings to tell the error, and so for ever.
+        """
+        from py4j.protocol import Py4JError  # noqa: PLC0415 - the service starts without a JVM
+        from pyspark.errors import PySparkException
+
+        checked = self._gateway.jvm.org.apache.spark.sql.internal.SQLConf()
+        for key, value in self._settings.items():
+            try:
+                if key.startswith("spark.sql."):
+                    checked.setConfString(key, value)
+            except (PySparkException, Py4JError) as error:
+                raise EngineUnavailable(f"its conf has a fault: {root_cause(str(error))}") from error
 
     @property
     def session(self) -> SparkSession:

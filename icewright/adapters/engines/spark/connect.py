@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from icewright.adapters.engines.failures import root_cause
 from icewright.core.errors import EngineUnavailable, requires_extra
-from icewright.core.words import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,5 +141,7 @@ class ConnectApplication:
             for key, value in self._conf.items():
                 session.conf.set(key, value)
         except PySparkException as error:
-            raise EngineUnavailable(f"pool {self._name}: {self._remote} did not answer: {first_line(error)}") from error
+            raise EngineUnavailable(
+                f"pool {self._name}: {self._remote} did not answer: {root_cause(str(error))}"
+            ) from error
         return session
