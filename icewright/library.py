@@ -5,12 +5,12 @@ Nothing here needs a running service; `icewright.client.Client` talks to one.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
-from html import escape
 from typing import TYPE_CHECKING, Any, Self
 
 from icewright.app.bootstrap import Application, application, read_config
@@ -38,7 +38,7 @@ from icewright.flow.repair import RepairResult, repair
 from icewright.flow.restore import RestoreResult, restore
 from icewright.flow.runtime import Runtime
 from icewright.ports.views import PAGE, JobQuery, TableQuery, every_item
-from icewright.result_rows import Rows
+from icewright.result_rows import Rows, as_html
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,7 +76,7 @@ class Health:
     facts: Mapping[str, Any]
 
     def _repr_html_(self) -> str:
-        return f"<p><b>{escape(self.table)}</b>: health {self.score}</p>{self.parts._repr_html_()}"
+        return f"<p><b>{as_html(self.table)}</b>: health {self.score}</p>{self.parts._repr_html_()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class RunResult:
     operations: Rows[OperationResult]
 
     def _repr_html_(self) -> str:
-        return f"<p><b>{escape(self.table)}</b>: {escape(self.state)}</p>{self.operations._repr_html_()}"
+        return f"<p><b>{as_html(self.table)}</b>: {as_html(self.state)}</p>{self.operations._repr_html_()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +133,12 @@ class PastJob:
 class Icewright:
     """An open configuration: its catalogs, its state store and its Spark pools. Close it, or use a `with` block.
 
-    A closed one, and the tables that it returned, raise `UsageError`.
+    A closed one, and the tables that it returned, raise `UsageError`, and so do those that a forked process inherits.
     """
 
     def __init__(self, app: Application, closing: ExitStack) -> None:
         self._opened: Application | None = app
-        self._path, self._closing = app.config.path, closing
+        self._path, self._closing, self._process = app.config.path, closing, os.getpid()
 
     def __repr__(self) -> str:
         return f"Icewright({str(self._path)!r})"
@@ -167,6 +167,8 @@ class Icewright:
     def _application(self) -> Application:
         if self._opened is None:
             raise UsageError(f"{self._path} is closed: open it again by Icewright.open")
+        if self._process != os.getpid():  # whose connections and threads a fork does not carry over
+            raise UsageError(f"{self._path} was opened before a fork: spawn the process, and open it there")
         return self._opened
 
     def tables(self, catalog: str | None = None) -> Rows[TableSummary]:

@@ -9,7 +9,7 @@ from html import escape
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin, get_type_hints, overload
 
-from icewright.core.words import some
+from icewright.core.words import one_line, some
 
 if TYPE_CHECKING:
     import polars as pl
@@ -66,11 +66,16 @@ class Rows(Sequence[Row], Generic[Row]):
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(column.name)}</th>" for column in fields(self._kind))  # type: ignore[arg-type]
         body = "".join(
-            f"<tr>{''.join(f'<td>{escape(_cell(value))}</td>' for value in row.values())}</tr>"
+            f"<tr>{''.join(f'<td>{as_html(_cell(value))}</td>' for value in row.values())}</tr>"
             for row in self[:_SHOWN].to_dicts()
         )
         more = f"<p>and {len(self) - _SHOWN:,} more rows</p>" if len(self) > _SHOWN else ""
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def as_html(text: str) -> str:
+    """Return a text as HTML, what nobody sees as escapes: with it a name looks like another."""
+    return escape(one_line(text))
 
 
 def _arrow_type(hint: Any) -> pa.DataType:  # noqa: ANN401 - a type, or what stands for one in an annotation

@@ -62,7 +62,8 @@ def test_rows_go_where_data_goes(opened: Icewright) -> None:
     assert rows.to_arrow().column_names == rows.to_polars().columns
     assert rows.to_arrow().num_rows == len(rows) == len(rows[:2]) == 2
     assert f"<td>{METRICS}</td>" in rows._repr_html_()
-    assert "&lt;b&gt;" in Rows(HealthComponent, [HealthComponent("<b>", None, "")])._repr_html_()
+    odd = Rows(HealthComponent, [HealthComponent("<b>\x1b\u202e", None, "")])._repr_html_()
+    assert "<td>&lt;b&gt;\\x1b\\u202e</td>" in odd
     table = opened.table(METRICS)
     assert "health" in table.health()._repr_html_()
     assert table.history().to_polars().columns == [column.name for column in fields(PastJob)]
@@ -97,6 +98,15 @@ def test_no_row_changes_the_type_of_a_column() -> None:
     for kind in (Advice, HealthComponent, OperationResult, OperationVerdict, PastJob):
         empty: Rows[object] = Rows(kind, [])
         assert empty.to_arrow().column_names == empty.to_polars().columns == [one.name for one in fields(kind)]
+
+
+def test_a_forked_process_does_not_use_what_its_parent_opened(
+    opened: Icewright, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes on one connection break it, and Polars' threads are not in the second: it hung."""
+    monkeypatch.setattr("icewright.library.os.getpid", lambda: 1)
+    with pytest.raises(UsageError, match="opened before a fork: spawn the process, and open it there"):
+        opened.tables()
 
 
 def test_mistakes_are_named(opened: Icewright, tmp_path: Path) -> None:
