@@ -47,7 +47,8 @@ class DeletionLedger(Protocol):
     ) -> None:
         """Set the state of waiting files by path, and the reasons why files are still there. May be repeated.
 
-        A failed file waits for its next attempt, longer after each failure in a row, for a day at most.
+        A failed file waits for its next attempt, longer after each failure in a row, for a day at most. A file that
+        was given up while an attempt at it was under way may be deleted all the same: then its state says so.
         """
 
     def found_orphans(self, ref: TableRef, table_uuid: str) -> Mapping[str, datetime]:

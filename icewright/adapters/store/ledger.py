@@ -124,7 +124,7 @@ class SqlLedger(DeletionLedger):
         self, job_id: str, paths: Mapping[str, str], now: datetime, reasons: Mapping[str, str] | None = None
     ) -> None:
         table = sa.select(JOBS.c.table_id).where(JOBS.c.job_id == job_id).scalar_subquery()
-        waiting = (DELETIONS.c.job_id == job_id) & DELETIONS.c.state.in_(WAITING)
+        of_job = DELETIONS.c.job_id == job_id
         groups: dict[tuple[str, str | None], list[str]] = {}
         for path, state in paths.items():
             groups.setdefault((state, (reasons or {}).get(path)), []).append(path)
@@ -133,8 +133,9 @@ class SqlLedger(DeletionLedger):
             findings = (DELETIONS.c.table_id == table) & (DELETIONS.c.state == LedgerState.FOUND)
             has_findings = connection.execute(sa.select(sa.exists().where(findings))).scalar()
             for (state, reason), group in groups.items():
+                before = (*WAITING, LedgerState.GIVEN_UP) if state == LedgerState.DELETED else WAITING
                 for chunk in chunks(group):
-                    files = (waiting, DELETIONS.c.path.in_(chunk))
+                    files = (of_job, DELETIONS.c.state.in_(before), DELETIONS.c.path.in_(chunk))
                     if state == LedgerState.FAILED:
                         _schedule_retry(connection, files, reason, now)
                         continue

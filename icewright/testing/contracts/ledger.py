@@ -279,6 +279,8 @@ class DeletionLedgerTests(StoreSuite):
         assert store.ledger.claim(job_id, PATHS) == frozenset()
         assert store.ledger.begin_undo(job_id) == {LedgerState.KEPT: 1, LedgerState.GIVEN_UP: 2}
         assert store.ledger.unfinished_undos() == []
+        store.ledger.record(job_id, {PATHS[1]: LedgerState.DELETED, PATHS[2]: LedgerState.KEPT}, NOW)  # under way then
+        assert file_states(store, job_id) == [LedgerState.KEPT, LedgerState.DELETED, LedgerState.GIVEN_UP]
 
     def test_removals_are_listed_until_undone_or_dropped(self, store: Store) -> None:
         """Removals keep their order and document, are marked as undone, or dropped when their commit failed."""
