@@ -22,9 +22,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from icewright.adapters.store.database import open_database, upgrade
+from icewright.adapters.store.database import open_database
 from icewright.adapters.store.schema import FACTS, TABLES, VERDICTS
 from icewright.adapters.store.sql import SqlStore
+from icewright.adapters.store.upgrading import upgrade
 from icewright.app.tokens import new_token
 from icewright.core.permissions import grant
 from icewright.core.table import TableRef

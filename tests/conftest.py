@@ -171,7 +171,8 @@ def postgres_url() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A state store in a SQLite file with every migration; tests take copies."""
-    from icewright.adapters.store.database import open_database, upgrade
+    from icewright.adapters.store.database import open_database
+    from icewright.adapters.store.upgrading import upgrade
 
     file = tmp_path_factory.mktemp("store") / "empty.db"
     engine = open_database(f"sqlite:///{file}")

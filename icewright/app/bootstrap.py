@@ -28,10 +28,10 @@ from icewright.adapters.store.database import (
     is_writable,
     open_database,
     server_time,
-    upgrade,
 )
 from icewright.adapters.store.revisions import newest_revision
 from icewright.adapters.store.sql import SqlStore
+from icewright.adapters.store.upgrading import upgrade
 from icewright.app.config import Checks, Config, load_config
 from icewright.app.entries import CatalogConfig, PoolConfig, allowlist_faults, is_allowed
 from icewright.app.identity import holder, is_dead, user

@@ -63,7 +63,7 @@ def build_engines(
     )
     guard = DeletionGuard(registry, allowed, partial(_spelling, policy))
     rewritten = RewrittenSketches()
-    deletion, pinned = Deletion(files, store.ledger, clock), store.pins.holds
+    deletion, pinned = Deletion(files, store.ledger, clock, store.writing_together), store.pins.holds
     return Engines(
         catalogs=catalogs,
         deletion=deletion,

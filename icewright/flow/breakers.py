@@ -6,7 +6,7 @@ The breakers of shared resources are kept in the store, as the process that plan
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -111,8 +111,10 @@ def record_failure(runtime: Runtime, resource: str, subject: str, error: str) ->
     return breaker
 
 
-def record_success(runtime: Runtime, answered: Iterable[str]) -> None:
+def record_success(runtime: Runtime, answered: Collection[str]) -> None:
     """Close the breakers of resources that have answered, and evaluate the tables that waited for them."""
+    if not answered:
+        return
     now = runtime.clock.now()
     breakers = {breaker.resource: breaker for breaker in runtime.store.breakers.list()}
     for resource in breakers.keys() & set(answered):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from icewright.core.branches import chosen_branches, on_branch
 from icewright.core.breakers import FIRST_WAIT
+from icewright.core.cost import Experience
 from icewright.core.effective import Knobs
 from icewright.core.errors import (
     MemoryBusy,
@@ -17,9 +19,10 @@ from icewright.core.errors import (
     TableNotFound,
 )
 from icewright.core.layering import Policy
-from icewright.core.policy import PUBLISH_HOURS
+from icewright.core.policy import PUBLISH_HOURS, Operation
 from icewright.core.rewriting import PRIOR_READS
-from icewright.core.table import TableFacts, TableMetadata, TableRef
+from icewright.core.runs import History
+from icewright.core.table import SnapshotHold, TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import Evaluation, evaluate, thresholds
 from icewright.flow.breakers import record_fault
 from icewright.flow.runtime import Runtime
@@ -32,11 +35,31 @@ _SHOWN = 4000  # characters of an error, which may repeat what the metadata says
 RETRY_MISSING = timedelta(hours=1)  # after which a missing table is evaluated again
 
 
-def with_readers(runtime: Runtime, facts: TableFacts) -> TableFacts:
-    """Return the facts with the snapshots that readers have pinned by now, those that were read, and how often."""
-    pins, reported = runtime.store.pins, runtime.store.inbox.reported_reads(facts.ref)
-    queries = None if reported is None else reported.expected(PRIOR_READS, runtime.clock.now())
-    return replace(facts, holds=pins.holds(facts.metadata), reads=pins.reads(facts.ref), queries=queries)
+@dataclass(frozen=True, slots=True)
+class StoredState:
+    """What the store has of a table at one moment: its policy, readers and runs, and the experience of its pool."""
+
+    policy: Policy
+    holds: tuple[SnapshotHold, ...]  # snapshots that readers have pinned
+    reads: Mapping[int, datetime]  # by snapshot, its last read that engines reported
+    queries: float | None  # a day, as engines reported
+    history: History
+    pool: Mapping[Operation, Experience]
+
+    def with_readers(self, facts: TableFacts) -> TableFacts:
+        """Return the facts with what readers have pinned and read."""
+        return replace(facts, holds=self.holds, reads=self.reads, queries=self.queries)
+
+
+def stored_state(runtime: Runtime, metadata: TableMetadata) -> StoredState:
+    """Return what the store has of a table, read in one transaction."""
+    store, ref = runtime.store, metadata.ref
+    with store.reading_together():
+        reported = store.inbox.reported_reads(ref)
+        queries = None if reported is None else reported.expected(PRIOR_READS, runtime.clock.now())
+        history, pool = store.runs.history(ref, metadata.table_uuid), runtime.calibration(ref.catalog)
+        holds, reads = store.pins.holds(metadata), store.pins.reads(ref)
+        return StoredState(runtime.policy(), holds, reads, queries, history, pool)
 
 
 def measure(
@@ -58,24 +81,23 @@ def measure(
 
 def evaluate_table(runtime: Runtime, ref: TableRef, now: datetime) -> Evaluation:
     """Read and evaluate one table. Raises the errors of reading."""
-    return _evaluate(runtime, runtime.policy(), ref, now)
+    return _evaluate(runtime, ref, now)[0]
 
 
 def _evaluate(
-    runtime: Runtime, policy: Policy, ref: TableRef, now: datetime, measured: TableFacts | None = None
-) -> Evaluation:
-    metadata = runtime.catalog(ref).load(ref) if measured is None else measured.metadata
-    facts, knobs = measure(runtime, policy, metadata, measured)
-    store = runtime.store
+    runtime: Runtime, ref: TableRef, now: datetime, measured: TableFacts | None = None
+) -> tuple[Evaluation, Policy]:
+    metadata, store = runtime.catalog(ref).load(ref) if measured is None else measured.metadata, runtime.store
     with store.reading_together():
-        facts = with_readers(runtime, facts)
+        stored = stored_state(runtime, metadata)
         registration = store.registrations.get(ref, metadata.table_uuid)
         sharing = tuple(store.tables.sharing(ref, metadata.location))
-        history, pool = store.runs.history(ref, metadata.table_uuid), runtime.calibration(ref.catalog)
+    facts, knobs = measure(runtime, stored.policy, metadata, measured)
     unseen = unseen_snapshots(metadata, None if registration is None else registration.seen)
     with catalog_context(ref.catalog):
-        facts = replace(facts, outside=runtime.files.outside(metadata, unseen), sharing=sharing)
-    return evaluate(facts, knobs, history, now, pool)
+        outside = runtime.files.outside(metadata, unseen)
+    facts = replace(stored.with_readers(facts), outside=outside, sharing=sharing)
+    return evaluate(facts, knobs, stored.history, now, stored.pool), stored.policy
 
 
 def evaluate_and_record(
@@ -87,10 +109,9 @@ def evaluate_and_record(
     table that waits for memory longer than `patience`, in seconds, is put off, and None is returned. Raises
     `StoreUnavailable` and `PackagesMissing`: they say nothing of the table.
     """
-    policy = runtime.policy()
     try:
         with ROOM.table(patience):
-            evaluation = _evaluate(runtime, policy, ref, now, measured)
+            evaluation, policy = _evaluate(runtime, ref, now, measured)
     except MemoryBusy:
         runtime.store.tables.schedule_evaluation([ref], runtime.clock.now() + FIRST_WAIT, release=True)
         return None

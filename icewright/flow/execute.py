@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -23,6 +23,7 @@ from icewright.core.errors import (
     TableReplaced,
     explained,
 )
+from icewright.core.layering import Policy
 from icewright.core.policy import BREAKER, ON_POOL, ORDER, ORDERS, STALL, TIMEOUT, WINDOWS, WINDOWS_END, Operation
 from icewright.core.runs import JobState, OperationState, Outcome, deferred, job_fault, job_state, job_summary
 from icewright.core.table import TableFacts, TableMetadata, TableRef
@@ -69,7 +70,8 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
     if (unavailable := _unavailable(runtime, request)) is not None:
         return no_job(JobState.SKIPPED, unavailable)
     try:
-        metadata, policy = load(runtime, request.ref, request.table_uuid), runtime.policy()
+        metadata = load(runtime, request.ref, request.table_uuid)
+        policy, paused = _policy_and_pause(runtime, request)
         knobs = policy.knobs_for(request.ref, metadata)
     except (TableNotFound, TableReplaced) as error:
         return no_job(JobState.SKIPPED, str(error))
@@ -83,14 +85,17 @@ def execute(runtime: Runtime, request: Request) -> JobResult:
         runners = (OperationRunner(runtime, request, op, "dry-run", NoLease(), knobs) for op in request.operations)
         outcomes = tuple(runner.run() for runner in runners)
         return JobResult(request.ref, None, job_state(outcomes), outcomes, dry_run=True)
-    reason = _out_of_bounds(runtime, request) or _blocked(runtime, request, knobs)  # the plan may be old
+    reason = _out_of_bounds(runtime, request) or paused or _closed(runtime, request, knobs)  # the plan may be old
     if reason is not None:
         return no_job(JobState.SKIPPED, reason)
     now, pool = runtime.clock.now(), runtime.scopes[request.ref.catalog].pool
     options = {"set": dict(policy.command)} if policy.command else None
-    job_id = runtime.store.jobs.claim(
-        request.ref, metadata.table_uuid, request.operations, runtime.trigger, now, pool, options
-    )
+    with runtime.store.writing_together():
+        job_id = runtime.store.jobs.claim(
+            request.ref, metadata.table_uuid, request.operations, runtime.trigger, now, pool, options
+        )
+        if job_id is not None:
+            runtime.store.activity.record("job_started", now, request.ref, **_started(request, job_id))
     if job_id is None:
         return no_job(JobState.SKIPPED, why_unclaimed(runtime, request.ref))
     with Lease(runtime, job_id, timedelta(seconds=knobs[TIMEOUT])).heartbeat() as lease:
@@ -129,7 +134,10 @@ def _execute_dequeued(runtime: Runtime, job: JobRow, lease: Lease) -> JobResult:
         return _release(runtime, job, unavailable)
     try:
         metadata = load(runtime, request.ref, request.table_uuid)
-        knobs = runtime.policy().knobs_for(request.ref, metadata)
+        policy, paused = _policy_and_pause(runtime, request)
+        knobs = policy.knobs_for(request.ref, metadata)
+    except StoreUnavailable:
+        raise
     except IcewrightError as error:
         if error.owner in SHARED:
             record_fault(runtime, error, request.ref)
@@ -141,9 +149,16 @@ def _execute_dequeued(runtime: Runtime, job: JobRow, lease: Lease) -> JobResult:
     if (reason := _out_of_bounds(runtime, request)) is not None:  # the planner had another configuration
         defer(runtime, request.ref, request.operations, job.job_id, knobs.fingerprint, reason)
         return _end_unstarted(runtime, job, JobState.CANCELLED, reason)
-    if (reason := _blocked(runtime, request, knobs)) is not None:
+    if (reason := paused or _closed(runtime, request, knobs)) is not None:
         return _end_unstarted(runtime, job, JobState.CANCELLED, reason)
+    with suppress(StorageUnavailable):  # a failed report must not end the work
+        runtime.store.activity.record("job_started", runtime.clock.now(), job.ref, **_started(request, job.job_id))
     return _run_job(runtime, request, metadata, job.job_id, knobs, lease)
+
+
+def _started(request: Request, job_id: str) -> Mapping[str, Any]:
+    """Return the details of the event that a job has started."""
+    return {"job_id": job_id, "operations": request.operations}
 
 
 def _in_order(request: Request, knobs: Knobs) -> tuple[Operation, ...]:
@@ -155,14 +170,17 @@ def _set_limits(lease: Lease, knobs: Knobs, closing: datetime | None = None) -> 
     lease.set_limits(timedelta(seconds=knobs[TIMEOUT]), timedelta(seconds=knobs[STALL]), closing)
 
 
-def _blocked(runtime: Runtime, request: Request, knobs: Knobs) -> str | None:
-    """Return why the job may not start now, though it was planned; None when it may."""
+def _policy_and_pause(runtime: Runtime, request: Request) -> tuple[Policy, str | None]:
+    """Return the policy, and why fleet or table are paused, though the job was planned; None when they are not."""
     with runtime.store.reading_together():
-        pause, row = runtime.store.fleet.get(), runtime.store.tables.get(request.ref)
+        policy, pause, row = runtime.policy(), runtime.store.fleet.get(), runtime.store.tables.get(request.ref)
     if pause is not None:
-        return str(pause)
-    if row is not None and row.paused and not request.force:
-        return f"paused: {row.paused}"
+        return policy, str(pause)
+    return policy, f"paused: {row.paused}" if row is not None and row.paused and not request.force else None
+
+
+def _closed(runtime: Runtime, request: Request, knobs: Knobs) -> str | None:
+    """Return why no maintenance window is open for the job; None when one is."""
     return None if request.manual else closed(knobs[WINDOWS], runtime.clock.now())
 
 
@@ -216,7 +234,7 @@ def _run_job(
 ) -> JobResult:
     bounded = not request.manual and knobs[WINDOWS_END] == "cancel"
     _set_limits(lease, knobs, closes(knobs[WINDOWS], runtime.clock.now()) if bounded else None)
-    runtime.record_event("job_started", request.ref, {"job_id": job_id, "operations": request.operations})
+    runtime.emit("job_started", {"table": str(request.ref), **_started(request, job_id)})
     state, reason, fault = JobState.INTERRUPTED, "", None  # so it stays where the process ends: the reconciler goes on
     operations = _Operations(runtime, request, job_id, lease, knobs, base)
     outcomes = operations.outcomes
@@ -239,7 +257,6 @@ def _run_job(
         result = JobResult(request.ref, job_id, state, tuple(outcomes), reason=reason, fault=fault)
         # the settings of a manual request are those of its job alone
         _finish(runtime.with_settings({}) if request.manual else runtime, job_id, result, operations.latest)
-    runtime.record_event("job_finished", request.ref, {"job_id": job_id, "state": state, "summary": result.summary})
     return result
 
 
@@ -272,10 +289,9 @@ class _Operations:
     def run(self, operation: Operation) -> None:
         """Run one operation and record its outcome with the table before and after. Raises as its runner does."""
         runtime, ref = self.runtime, self.request.ref
-        self.lease.check()
         started = runtime.clock.now()
         details: dict[str, Any] = {"job_id": self.job_id, "operation": operation}
-        runtime.record_event("operation_started", ref, details)
+        runtime.record_with_event(self.lease.check, "operation_started", ref, details)
         runner = OperationRunner(runtime, self.request, operation, self.job_id, self.lease, self.knobs, self.base)
         self.base, stop = None, None
         try:
@@ -295,8 +311,9 @@ class _Operations:
             outcome = replace(outcome, notes=(*outcome.notes, *impact.notes))
         location = new.metadata.metadata_location if new is not None else ""
         run = RunRow(self.job_id, outcome, started, finished, location, self.knobs.fingerprint, before, after)
-        runtime.retry_idempotent(partial(runtime.store.runs.record, run, ref))
-        runtime.record_event("operation_finished", ref, {**details, "state": outcome.state, "summary": outcome.summary})
+        details |= {"state": outcome.state, "summary": outcome.summary}
+        record = partial(runtime.store.runs.record, run, ref)
+        runtime.record_with_event(record, "operation_finished", ref, details)
         self.outcomes.append(outcome)
         if stop is not None:
             raise stop
@@ -327,24 +344,21 @@ def _finish(runtime: Runtime, job_id: str, result: JobResult, measured: TableFac
                 lambda: evaluate_and_record(runtime, result.ref, runtime.clock.now(), measured)
             )
     finally:
-        runtime.retry_idempotent(
-            lambda: runtime.store.jobs.finish(job_id, result.state, result.summary, runtime.clock.now(), fault)
-        )
-    if result.outcomes and fault not in SHARED:
-        _report_success(runtime, result, evaluation)
+        answered = _answered(runtime, result, evaluation) if result.outcomes and fault not in SHARED else ()
+        close_breakers = partial(record_success, runtime, answered)
+        runtime.finish_job(result.ref, job_id, result.state, result.summary, fault, close_breakers)
     if result.state is JobState.FAILED and fault in (None, FaultOwner.TABLE):
         metadata = evaluation.facts.metadata if evaluation is not None else None
         limit = runtime.policy().knobs_for(result.ref, metadata)[BREAKER]
         pause_after_failures(runtime, result.ref, result.state, limit, "failed")
 
 
-def _report_success(runtime: Runtime, result: JobResult, evaluation: Evaluation | None) -> None:
-    """Close the breakers of what a job has used: its operations ended by the state of the table alone."""
+def _answered(runtime: Runtime, result: JobResult, evaluation: Evaluation | None) -> Sequence[str]:
+    """Return the resources that a job has used, as its operations ended by the state of the table alone."""
     location = evaluation.facts.metadata.location if evaluation is not None else None
     worked = {outcome.operation for outcome in result.outcomes if outcome.state is OperationState.COMMITTED}
     pool = runtime.scopes[result.ref.catalog].pool if ON_POOL & worked else None
-    with suppress(StorageUnavailable):  # the job has ended, even if the breakers are not recorded
-        record_success(runtime, resources(result.ref, location, pool))
+    return resources(result.ref, location, pool)
 
 
 def end_interrupted_job(runtime: Runtime, job: JobRow, error: Exception, fault: FaultOwner) -> None:
@@ -352,15 +366,12 @@ def end_interrupted_job(runtime: Runtime, job: JobRow, error: Exception, fault: 
 
     Where that takes longer than a write is retried, the reconciler ends the job.
     """
-    state, summary = JobState.INTERRUPTED, f"stopped: {error}"
+    also = partial(_evaluate_again, runtime, job.ref)
+    runtime.finish_job(job.ref, job.job_id, JobState.INTERRUPTED, f"stopped: {error}", fault, also)
 
-    def end() -> None:
-        now = runtime.clock.now()
-        runtime.store.jobs.finish(job.job_id, state, summary, now, fault)
-        runtime.store.tables.schedule_evaluation([job.ref], now)
 
-    runtime.retry_idempotent(end)
-    runtime.record_event("job_finished", job.ref, {"job_id": job.job_id, "state": state, "summary": summary})
+def _evaluate_again(runtime: Runtime, ref: TableRef) -> None:
+    runtime.store.tables.schedule_evaluation([ref], runtime.clock.now())
 
 
 def end_abandoned_job(runtime: Runtime, job: JobRow, reason: Cancelled | LeaseLost, work: WorkState) -> None:
@@ -382,10 +393,8 @@ def end_abandoned_job(runtime: Runtime, job: JobRow, reason: Cancelled | LeaseLo
         defer(runtime, job.ref, remaining, job.job_id, "", message)
     error = hanging_call(f"{job.ref}: {message}", work.site)
     summary = f"{'cancelled' if cancelled else 'stopped'}: {message}"
-    state, now = JobState.CANCELLED if cancelled else JobState.INTERRUPTED, runtime.clock.now()
-    runtime.store.jobs.finish(job.job_id, state, summary, now, error.owner if hangs else None)
-    runtime.store.tables.schedule_evaluation([job.ref], now)
-    runtime.record_event("job_finished", job.ref, {"job_id": job.job_id, "state": state, "summary": summary})
+    state, fault = JobState.CANCELLED if cancelled else JobState.INTERRUPTED, error.owner if hangs else None
+    runtime.finish_job(job.ref, job.job_id, state, summary, fault, partial(_evaluate_again, runtime, job.ref))
     if hangs:
         with suppress(StoreUnavailable):  # the job has ended, even if the breaker is not recorded
             record_fault(runtime, error, job.ref)

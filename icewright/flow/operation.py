@@ -57,7 +57,7 @@ from icewright.core.table import TableFacts, TableMetadata, TableRef
 from icewright.core.verdicts import verdict
 from icewright.core.words import count
 from icewright.flow.breakers import record_fault
-from icewright.flow.evaluate import measure, with_readers
+from icewright.flow.evaluate import measure, stored_state
 from icewright.flow.lease import Lease
 from icewright.flow.runtime import Runtime
 from icewright.flow.unknown_commit import finish_deletions, landed_metrics
@@ -208,15 +208,13 @@ class OperationRunner:
     def _attempt(self) -> Outcome:
         request, runtime, now = self.request, self.runtime, self.runtime.clock.now()
         metadata, self.found = self.found or load(runtime, request.ref, request.table_uuid), None
-        facts, knobs = measure(runtime, runtime.policy(), metadata)
-        with runtime.store.reading_together():
-            facts = with_readers(runtime, facts)
-            history = runtime.store.runs.history(request.ref, metadata.table_uuid)
-            pool, manual = runtime.calibration(request.ref.catalog), request.manual
+        stored, manual = stored_state(runtime, metadata), request.manual
+        facts, knobs = measure(runtime, stored.policy, metadata)
+        facts, history = stored.with_readers(facts), stored.history
         self.facts_before = self.facts_before or facts
         if manual:
             history = {operation: last.for_manual_request() for operation, last in history.items()}
-        judgement = verdict(self.operation, facts, knobs, history, now, manual=manual, pool=pool)
+        judgement = verdict(self.operation, facts, knobs, history, now, manual=manual, pool=stored.pool)
         if not isinstance(judgement, Due):
             self.notes = list(judgement.notes) if isinstance(judgement, NotDue) else []
             return skipped(self.operation, why(judgement), tried=False)

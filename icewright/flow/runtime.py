@@ -14,10 +14,10 @@ from tenacity import Retrying, retry_if_exception_type, wait_exponential, wait_r
 
 from icewright.core.capacity import Limits
 from icewright.core.cost import Experience
-from icewright.core.errors import CommitConflict, CommitStateUnknown, StorageUnavailable, UsageError
+from icewright.core.errors import CommitConflict, CommitStateUnknown, FaultOwner, StorageUnavailable, UsageError
 from icewright.core.layering import Policy, matches_any
 from icewright.core.policy import Operation
-from icewright.core.runs import VERIFICATION_FAILED
+from icewright.core.runs import VERIFICATION_FAILED, JobState
 from icewright.core.table import TableRef
 from icewright.ports import Catalog, CatalogSettings, Clock, Engine, Store, TableFiles, Trigger, Vacuum
 
@@ -85,6 +85,39 @@ class Runtime:
         with suppress(StorageUnavailable):  # a failed report must not end the work
             self.store.activity.record(kind, self.clock.now(), ref, **details)
         self.emit(kind, {"table": str(ref), **details})
+
+    def record_with_event(
+        self, write: Callable[[], None], kind: str, ref: TableRef, details: Mapping[str, Any]
+    ) -> None:
+        """Write to the store, with an event that tells of it, in one transaction; then emit the event.
+
+        The write must be idempotent, see `retry_idempotent`; after a lost reply the event is in the log twice.
+        """
+
+        def both() -> None:
+            with self.store.writing_together():
+                write()
+                self.store.activity.record(kind, self.clock.now(), ref, **details)
+
+        self.retry_idempotent(both)
+        self.emit(kind, {"table": str(ref), **details})
+
+    def finish_job(
+        self,
+        ref: TableRef,
+        job_id: str,
+        state: JobState,
+        summary: str,
+        fault: FaultOwner | None = None,
+        also: Callable[[], None] = lambda: None,
+    ) -> None:
+        """End a running job, with its event and what the caller writes to the store also, in one transaction."""
+
+        def finish() -> None:
+            self.store.jobs.finish(job_id, state, summary, self.clock.now(), fault)
+            also()
+
+        self.record_with_event(finish, "job_finished", ref, {"job_id": job_id, "state": state, "summary": summary})
 
     def pause_broken(self, ref: TableRef, violation: object) -> None:
         """Pause a table that a check found broken after a commit; alerts know such a pause by its reason."""

@@ -67,7 +67,6 @@ def running_job(runtime: Runtime, ref: TableRef, job_id: str, what: str, lease: 
             raise
         finally:
             _finish(runtime, ref, job_id, state, summary)
-    runtime.record_event("job_finished", ref, {"job_id": job_id, "state": state, "summary": summary})
 
 
 def _finish(runtime: Runtime, ref: TableRef, job_id: str, state: JobState, summary: str) -> None:
@@ -76,4 +75,4 @@ def _finish(runtime: Runtime, ref: TableRef, job_id: str, state: JobState, summa
         if state is JobState.SUCCEEDED and ref.catalog in runtime.catalogs:
             runtime.retry_idempotent(lambda: evaluate_and_record(runtime, ref, runtime.clock.now()))
     finally:
-        runtime.retry_idempotent(lambda: runtime.store.jobs.finish(job_id, state, summary, runtime.clock.now()))
+        runtime.finish_job(ref, job_id, state, summary)

@@ -20,10 +20,10 @@ from icewright.ports.views import PolicyRules, Views
 class Store(Protocol):
     """The parts of the state store, each a port of its own. Functions that need one part take that part.
 
-    A call of a part is a transaction of its own, but for reads in `reading_together`. All raise `StoreUnavailable`.
-    Methods that claim work for this process (`claim*`, `enqueue`, `dequeue`, `acquire`) raise `SchemaMismatch` when the
-    store has the schema of another version of this program; heartbeats and results of work that was claimed before are
-    recorded.
+    A call of a part is a transaction of its own, but in `reading_together` and `writing_together`. All raise
+    `StoreUnavailable`. Methods that claim work for this process (`claim*`, `enqueue`, `dequeue`, `acquire`) raise
+    `SchemaMismatch` when the store has the schema of another version of this program; heartbeats and results of work
+    that was claimed before are recorded.
     """
 
     tables: TableState  # listings of tables, their evaluations and when each is evaluated next
@@ -52,6 +52,13 @@ class Store(Protocol):
         """Let all reads of this thread share one transaction until the block ends.
 
         The block neither writes to the store, which raises `RuntimeError`, nor waits for anything else.
+        """
+
+    def writing_together(self) -> AbstractContextManager[None]:
+        """Let all calls of this thread share one transaction until the block ends: all that it wrote stays, or nothing.
+
+        The block waits for nothing else, as others wait for its locks. An error of the database ends it, and is raised
+        as `StoreUnavailable` behind it. It may be repeated where each of its calls may.
         """
 
     def change_token(self) -> Hashable | None:

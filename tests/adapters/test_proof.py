@@ -15,7 +15,7 @@ import pytest
 
 from icewright.adapters.engines.service.proof import TableProof
 from icewright.adapters.engines.service.reachable import ComparedManifests
-from icewright.core.errors import IcewrightError, LeaseLost, Refused, TableReplaced
+from icewright.core.errors import IcewrightError, Refused, TableReplaced
 from icewright.core.runs import FileAction
 from icewright.core.table import ManifestContent, ManifestFile, Snapshot, SnapshotHold, TableMetadata
 from icewright.ports import FileStat, Registration
@@ -161,15 +161,7 @@ def test_what_a_server_leaves_out_of_its_reply(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_forbids_the_deletion_by_now() -> None:
-    """The lease that is lost, another table of the name, `gc.enabled`, a second entry, a place that is not allowed."""
-    proving = Proving()
-
-    def lost() -> None:
-        raise LeaseLost("another process has it")
-
-    proving.proof.check = lost
-    with pytest.raises(LeaseLost):
-        proving.free()
+    """Another table of the name, `gc.enabled`, a second entry, a place that is not allowed."""
     proving = Proving()
     proving.changed(table_uuid="another")
     with pytest.raises(TableReplaced, match="was replaced by another table: nothing is deleted"):

@@ -366,7 +366,7 @@ def test_an_expiry_asks_store_and_catalog_no_more_often_than_it_has_to(
         return load(one)
 
     monkeypatch.setattr(catalog, "load", noted)
-    for name, transactions in ((NAME, 27), ("sales.other", 25)):  # the first reads both tables
+    for name, transactions in ((NAME, 17), ("sales.other", 15)):  # the first reads both tables
         begun.clear()
         loaded.clear()
         assert execute(runtime, Request(ref(name), (EXPIRE,), manual=True)).state is JobState.SUCCEEDED

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from icewright.adapters.store.database import open_database, upgrade
+from icewright.adapters.store.database import open_database
 from icewright.adapters.store.sql import SqlStore
+from icewright.adapters.store.upgrading import upgrade
 from icewright.core.runs import TRANSITIONS, JobState
 from icewright.ports import JobRow
 from tests.chaos.fleet import COMMITS, NAMESPACE, ROWS, Fleet, make_fleet

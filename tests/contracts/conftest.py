@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from icewright.adapters.store.database import open_database, upgrade
+from icewright.adapters.store.database import open_database
 from icewright.adapters.store.schema import SCHEMA
 from icewright.adapters.store.sql import SqlStore
+from icewright.adapters.store.upgrading import upgrade
 from tests.contracts.bench import KINDS, Bench, new_database
 from tests.contracts.nessie_bench import NessieBench
 from tests.contracts.rest_bench import RestBench

@@ -20,9 +20,10 @@ from icewright.adapters.archive import IcebergArchive
 from icewright.adapters.catalogs.bounded import load_bounded_catalog
 from icewright.adapters.clock import SystemClock
 from icewright.adapters.store.archive import SqlOldHistory
-from icewright.adapters.store.database import open_database, upgrade
+from icewright.adapters.store.database import open_database
 from icewright.adapters.store.schema import EVENTS
 from icewright.adapters.store.sql import SqlStore
+from icewright.adapters.store.upgrading import upgrade
 from icewright.core.errors import LeaseLost
 from icewright.flow.archive import Archiving, archive_batches
 from icewright.flow.runtime import Runtime

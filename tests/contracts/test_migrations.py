@@ -14,9 +14,10 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
-from icewright.adapters.store.database import is_current, open_database, upgrade
+from icewright.adapters.store.database import is_current, open_database
 from icewright.adapters.store.schema import SCHEMA
 from icewright.adapters.store.sql import SqlStore
+from icewright.adapters.store.upgrading import upgrade
 from icewright.core.errors import ConfigError, IcewrightError, SchemaMismatch, StorageUnavailable
 from icewright.core.policy import Operation
 from icewright.core.table import TableRef

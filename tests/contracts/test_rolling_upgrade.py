@@ -19,8 +19,9 @@ import pytest
 import sqlalchemy as sa
 
 from icewright.adapters.store import revisions
-from icewright.adapters.store.database import open_database, upgrade
+from icewright.adapters.store.database import open_database
 from icewright.adapters.store.sql import SqlStore
+from icewright.adapters.store.upgrading import upgrade
 from icewright.core.errors import SchemaMismatch, StorageUnavailable
 from icewright.core.runs import JobState
 from icewright.ports import FleetPause

@@ -21,7 +21,8 @@ from icewright.adapters.catalogs.rest.client import RestClient
 from icewright.adapters.catalogs.sql import SqlCatalog
 from icewright.adapters.catalogs.translate import CatalogProperties, hive_catalog, rest_catalog, sql_catalog
 from icewright.adapters.files.local import LocalStorage
-from icewright.adapters.store.database import Database, open_database, upgrade
+from icewright.adapters.store.database import Database, open_database
+from icewright.adapters.store.upgrading import upgrade
 from icewright.core.errors import CatalogUnavailable, StoreUnavailable
 from tests.contracts.bench import FixedClock, new_database
 from tests.servers.relay import Relay, answer, relay

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,36 @@ def test_reads_of_one_thread_share_a_transaction_and_others_do_not(store: SqlSto
         store.db.reading().__enter__().exec_driver_sql("select broken")
     store.activity.record("later", NOW)
     assert [event["kind"] for event in store.activity.list()] == ["later", "elsewhere"]
+
+
+def test_writes_of_one_thread_share_a_transaction_all_of_them_or_none(store: SqlStore) -> None:
+    """The block reads what it wrote; an error in it, of whatever call, leaves nothing of it; later calls go on."""
+    uuid = known_table(store)
+    begun: list[sa.Connection] = []
+    sa.event.listen(store.engine, "begin", begun.append)
+    with store.writing_together(), store.writing_together(), store.reading_together():
+        job = store.jobs.claim(REF, uuid, [EXPIRE], ME, NOW)
+        store.activity.record("x", NOW)
+        assert job is not None
+        assert [event["kind"] for event in store.activity.list()] == ["x"]
+        assert store.jobs.heartbeat(job, NOW) is LeaseStatus.HELD
+        assert store.jobs.dequeue("me", ["lake"], NOW, 1) == []
+        assert len(begun) == 1
+
+    def written_before(error: Callable[[], object]) -> None:
+        with store.writing_together():
+            store.activity.record("y", NOW)
+            with suppress(StoreUnavailable):  # nobody goes on in a transaction that has failed
+                error()
+
+    with pytest.raises(StoreUnavailable):
+        written_before(lambda: store.db.reading().__enter__().exec_driver_sql("select broken"))
+    with pytest.raises(StopIteration):
+        written_before(lambda: next(iter(())))
+    with store.reading_together(), pytest.raises(RuntimeError, match="before it ends"), store.writing_together():
+        pass
+    store.activity.record("later", NOW)
+    assert [event["kind"] for event in store.activity.list()] == ["later", "x"]
 
 
 EXPORTED = ["job_id", "table", "path", "bytes", "kind", "state", "planned_at", "settled_at", "delete_after", "reason"]

@@ -18,7 +18,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from icewright.adapters.clock import SystemClock
-from icewright.adapters.store.database import open_database, upgrade
+from icewright.adapters.store.database import open_database
+from icewright.adapters.store.upgrading import upgrade
 from icewright.app.bootstrap import Application, application, read_config
 from icewright.app.demo.tables import events, metrics
 from icewright.app.service import Service, running

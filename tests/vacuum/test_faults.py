@@ -52,7 +52,8 @@ class Interceptor:
 def _tapped(app: Application, part: str, **watched: Callable[..., None]) -> None:
     """Watch the storage or the ledger that vacuum deletes by."""
     one = app.engines.vacuums["lake"]
-    one.deletion = replace(one.deletion, **{part: Interceptor(getattr(one.deletion, part), watched)})
+    watching: Any = {part: Interceptor(getattr(one.deletion, part), watched)}
+    one.deletion = replace(one.deletion, **watching)
 
 
 def _old(workspace: NessieWorkspace) -> None:

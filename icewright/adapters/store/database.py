@@ -1,4 +1,4 @@
-"""Opening the store's database: pragmas, transactions, migrations, and tokens that tell whether it has changed."""
+"""Opening the store's database: pragmas, transactions, and tokens that tell whether it has changed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, InvalidatePoolError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
-from icewright.adapters.postgresql import give_up_lost_servers, wait_without_limit
+from icewright.adapters.postgresql import give_up_lost_servers
 from icewright.adapters.private import make_private
 from icewright.adapters.store import revisions
 from icewright.adapters.store.change_tokens import ChangeTokens
@@ -30,7 +30,6 @@ from icewright.core.errors import ConfigError, SchemaMismatch, StoreUnavailable
 from icewright.ports.work import progress
 
 if TYPE_CHECKING:
-    from alembic.config import Config
     from sqlalchemy.dialects import postgresql
     from sqlalchemy.sql.dml import ReturningUpdate
 
@@ -39,10 +38,7 @@ _ONE_STATEMENT = "icewright_one_statement"  # option of a connection: its one st
 _WRITE_LOCK = "icewright_write_lock"  # option of an engine: the lock of the threads of this process that write
 _CHANGE_TOKENS = "icewright_change_tokens"  # option of an engine: the source of its change tokens
 _USED = "icewright_used"  # of a connection's information: it is not a new one
-_LOCK_CONFLICTS = ("40P01", "55P03")  # deadlock_detected, lock_not_available
 _LOCK_LIMIT = "30s"  # that a statement waits, as for a table that an administrator has locked
-_MIGRATION_LOCK = 0x1CE  # of PostgreSQL's advisory locks
-_MIGRATION_ATTEMPTS = 20
 
 
 def check_address(address: str) -> None:
@@ -133,86 +129,6 @@ def _sqlite(url: URL) -> sa.Engine:
     return engine
 
 
-def _alembic(connection: sa.Connection) -> Config:
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(revisions.MIGRATIONS))
-    config.attributes["connection"] = connection
-    return config
-
-
-def upgrade(engine: sa.Engine) -> None:
-    """Create the schema in an empty database, or migrate that of an earlier release to the newest revision.
-
-    Either is one transaction. In PostgreSQL it locks all tables first, and begins again when running processes keep it
-    from a lock for 5 s, or when it and one of them wait for each other. Raises `StoreUnavailable` when the database
-    does not answer, and `SchemaMismatch` for a revision that no migration of this release knows.
-    """
-    retrying = tenacity.Retrying(
-        retry=tenacity.retry_if_exception(_is_lock_conflict),
-        wait=tenacity.wait_random(0.05, 0.5),
-        stop=tenacity.stop_after_attempt(_MIGRATION_ATTEMPTS),
-        reraise=True,
-    )
-    try:
-        retrying(_upgrade_once, engine)
-    except SQLAlchemyError as error:
-        raise unavailable(engine, error) from error
-
-
-def _upgrade_once(engine: sa.Engine) -> None:
-    from alembic import command, util
-    from alembic.runtime.migration import MigrationContext
-
-    with engine.connect() as connection, _without_foreign_keys(connection), connection.begin():
-        if engine.dialect.name == "postgresql":
-            wait_without_limit(connection)  # for what rewrites large tables
-            connection.exec_driver_sql("SET LOCAL lock_timeout = '5s'")
-            # one at a time, of no table too
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
-            _lock_tables(connection)
-        config, revision = _alembic(connection), MigrationContext.configure(connection).get_current_revision()
-        if revision is None:
-            JOBS.metadata.create_all(connection, checkfirst=False)  # a foreign table of the name is an error
-            command.stamp(config, "head")
-            return
-        try:
-            command.upgrade(config, "head")
-        except util.CommandError as error:
-            raise SchemaMismatch(
-                f"the state store has schema revision {revision}, from which this release does not upgrade: run the"
-                " version of Icewright that migrated the store; one of a build before the first release is made again"
-            ) from error
-
-
-def _lock_tables(connection: sa.Connection) -> None:
-    """Lock all tables of the store, the revision first: it is what every claim of work reads first."""
-    names = sorted(sa.inspect(connection).get_table_names(), key=lambda name: (name != "alembic_version", name))
-    if names:
-        quoted = ", ".join(map(connection.dialect.identifier_preparer.quote, names))
-        connection.exec_driver_sql(f"LOCK TABLE {quoted} IN ACCESS EXCLUSIVE MODE")
-
-
-def _is_lock_conflict(error: BaseException) -> bool:
-    """Return whether PostgreSQL ended a transaction for a deadlock or a lock that it did not get in time."""
-    return getattr(getattr(error, "orig", None), "sqlstate", None) in _LOCK_CONFLICTS
-
-
-@contextmanager
-def _without_foreign_keys(connection: sa.Connection) -> Iterator[None]:
-    """Suspend foreign keys: SQLite alters a table by making it anew, while others refer to it."""
-    if connection.dialect.name != "sqlite":
-        yield
-        return
-    driver: Any = connection.connection.dbapi_connection  # SQLite ignores the pragma inside a transaction
-    driver.execute("pragma foreign_keys = off")
-    try:
-        yield
-    finally:
-        driver.execute("pragma foreign_keys = on")
-
-
 def is_current(engine: sa.Engine) -> bool:
     """Return whether the database has the newest revision."""
     with _transaction(engine) as connection:
@@ -256,14 +172,18 @@ class Database:
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
-        """Begin a transaction that may write.
+        """Begin a transaction that may write, or join that of `writing_together`.
 
         Raises `StoreUnavailable` for every error of the database, `ValueError` for a value that it does not take, and
         `LeaseLost` in a thread whose work was abandoned.
         """
-        if getattr(self._shared, "connection", None) is not None:
-            raise RuntimeError("reads that share a transaction are followed by a write before it ends")
         progress()  # what an abandoned thread brings back is not recorded
+        if (shared := self._joined()) is not None:
+            if shared.get_execution_options().get(READS):
+                raise RuntimeError("reads that share a transaction are followed by a write before it ends")
+            yield shared  # an error of the database passes as it is, so that nobody goes on in its transaction
+            progress()
+            return
         with (
             self.engine.get_execution_options().get(_WRITE_LOCK, nullcontext()),
             _transaction(self.engine) as connection,
@@ -288,7 +208,7 @@ class Database:
 
         On PostgreSQL the one statement sees the revision too, and costs one round trip where a transaction costs four.
         """
-        if self.engine.dialect.name != "postgresql":
+        if self.engine.dialect.name != "postgresql" or self._joined() is not None:
             with self.claiming() as connection:
                 return connection.execute(update, parameters).all()
         progress()
@@ -306,9 +226,14 @@ class Database:
             return revisions.schema_fault(connection)
 
     def reading(self) -> AbstractContextManager[sa.Connection]:
-        """Begin a transaction that only reads, or join that of `reading_together`; it does not wait for writers."""
-        shared: sa.Connection | None = getattr(self._shared, "connection", None)
+        """Begin a transaction that only reads, or join the shared one; it does not wait for writers."""
+        shared = self._joined()
         return _transaction(self._reader) if shared is None else nullcontext(shared)
+
+    def _joined(self) -> sa.Connection | None:
+        """Return the connection of the transaction that the calls of this thread share now; None when they do not."""
+        connection: sa.Connection | None = getattr(self._shared, "connection", None)
+        return connection
 
     def rows(self, query: sa.Executable, parameters: Mapping[str, Any] | None = None) -> Sequence[Any]:
         """Return all rows of one query in a transaction that only reads; see `reading`."""
@@ -320,11 +245,18 @@ class Database:
         with self.begin() as connection:
             return connection.execute(statement).rowcount
 
-    @contextmanager
-    def reading_together(self) -> Iterator[None]:
+    def reading_together(self) -> AbstractContextManager[None]:
         """Let all reads of this thread share one transaction. Raises `RuntimeError` for a write before it ends."""
-        with self.reading() as connection:
-            earlier, self._shared.connection = getattr(self._shared, "connection", None), connection
+        return self._share(self.reading())
+
+    def writing_together(self) -> AbstractContextManager[None]:
+        """Let all calls of this thread share one transaction, which an error in the block rolls back."""
+        return self._share(self.begin())
+
+    @contextmanager
+    def _share(self, transaction: AbstractContextManager[sa.Connection]) -> Iterator[None]:
+        with transaction as connection:
+            earlier, self._shared.connection = self._joined(), connection
             try:
                 yield
             finally:

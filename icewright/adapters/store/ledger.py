@@ -145,7 +145,7 @@ class SqlLedger(DeletionLedger):
                         connection.execute(sa.delete(DELETIONS).where(findings, DELETIONS.c.path.in_(chunk)))
 
     def found_orphans(self, ref: TableRef, table_uuid: str) -> Mapping[str, datetime]:
-        with self.db.begin() as connection:
+        with self.db.reading() as connection:
             table = table_row(connection, ref)
             if table is None:
                 return {}
@@ -168,7 +168,7 @@ class SqlLedger(DeletionLedger):
         columns = [DELETIONS.c[name] for name in names]
         query = sa.select(*columns, *NAME).join(TABLES)
         query = query.where(DELETIONS.c.job_id == job_id).order_by(DELETIONS.c.id)
-        with self.db.begin() as connection:
+        with self.db.reading() as connection:
             rows = [{**row._asdict(), "table": str(ref_of(row))} for row in connection.execute(query)]
         try:
             return f"ledger: {write_ledger(self.exports, job_id, rows)}"
@@ -183,7 +183,7 @@ class SqlLedger(DeletionLedger):
         self.db.write(sa.update(JOBS).where(JOBS.c.job_id == job_id).values(intent=document))
 
     def commit_intent(self, job_id: str) -> Intent | None:
-        with self.db.begin() as connection:
+        with self.db.reading() as connection:
             return _intent(connection.execute(sa.select(JOBS.c.intent).where(JOBS.c.job_id == job_id)).scalar())
 
     def unfinished(self, now: datetime) -> Sequence[Unfinished]:
@@ -201,7 +201,7 @@ class SqlLedger(DeletionLedger):
             .order_by(JOBS.c.created, TABLES.c.id)
         )
         unfinished: list[Unfinished] = []
-        with self.db.begin() as connection:
+        with self.db.reading() as connection:
             for job in connection.execute(jobs).all():
                 columns = (*_FILE_COLUMNS, DELETIONS.c.planned_at, DELETIONS.c.delete_after, DELETIONS.c.operation)
                 planned = sa.select(*columns).where(DELETIONS.c.job_id == job.job_id, due)
@@ -298,7 +298,7 @@ class SqlLedger(DeletionLedger):
             DELETIONS.c[name] for name in ("path", "bytes", "kind", "state", "modified", "delete_after", "reason")
         ]
         query = sa.select(*columns).where(DELETIONS.c.job_id == job_id).order_by(DELETIONS.c.path)
-        with self.db.begin() as connection:
+        with self.db.reading() as connection:
             return [row._asdict() for row in connection.execute(query)]
 
 

@@ -60,5 +60,8 @@ class SqlStore(Store):
     def reading_together(self) -> AbstractContextManager[None]:
         return self.db.reading_together()
 
+    def writing_together(self) -> AbstractContextManager[None]:
+        return self.db.writing_together()
+
     def change_token(self) -> Hashable | None:
         return self.db.change_token()

@@ -29,7 +29,6 @@ class BranchProof:
 
     def prove(self, planned: Sequence[FileAction]) -> Proved:
         """Return the planned files that no live version reaches, and the reason why each of the others stays."""
-        self.work.check()
         self._live += self.vacuum.live_since(self.work, self.mark)
         frame = pl.DataFrame({"path": [file.path for file in planned]}, schema={"path": pl.String})
         free = unreached(frame, self._live, self.vacuum.deletion.files.canonical)

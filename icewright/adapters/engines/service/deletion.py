@@ -6,7 +6,8 @@ was written again under its old name since the plan stays. A proof that took too
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -82,6 +83,7 @@ class Deletion:
     files: TableFiles
     ledger: DeletionLedger
     clock: Clock
+    writing_together: Callable[[], AbstractContextManager[None]] = nullcontext  # one transaction for several writes
 
     def planned(self, ref: TableRef, table_uuid: str) -> pl.DataFrame:
         """Return the `path` of each file of the table, under any of its names, that some job is still to delete."""
@@ -118,6 +120,7 @@ class JobDeletion:
     location: str
     proof: Proof
     concurrency: int
+    check: Callable[[], object] = lambda: None  # raises `LeaseLost` or `Cancelled`
     deleted: list[FileAction] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     stays: dict[str, str] = field(default_factory=dict)
@@ -211,7 +214,11 @@ class JobDeletion:
         for _ in range(_ATTEMPTS):
             began = self.deletion.clock.now()
             proved = self.proof.prove(batch)
-            claimed_paths = self.deletion.ledger.claim(self.job_id, [f.path for f in batch if f.path in proved.free])
+            with self.deletion.writing_together():  # a job that lost its table while the proof was made claims nothing
+                self.check()
+                claimed_paths = self.deletion.ledger.claim(
+                    self.job_id, [f.path for f in batch if f.path in proved.free]
+                )
             claimed = [f for f in batch if f.path in claimed_paths]
             stats = self.deletion.files.stat([f.path for f in claimed], self.concurrency)
             if self.deletion.clock.now() - began <= PROOF_LASTS:

@@ -88,11 +88,7 @@ class ExpireInService:
 
         if request.dry_run:
             return outcome(DeletionResult(planned.files))
-        until = started + step.delay if step.delay else None
-        self.deletion.ledger.plan(
-            request.job_id, base.ref, planned.files, LedgerState.PLANNED, started, until, Operation.EXPIRE_SNAPSHOTS
-        )
-        self._commit(catalog, request, step, planned.files, unused)
+        self._commit(catalog, request, step, planned.files, unused, started)
         try:
             deleted = self._deleted(catalog, request, step, planned, started)
         except (Cancelled, LeaseLost):  # the commit landed; the next reconciliation finishes the deletions
@@ -152,22 +148,27 @@ class ExpireInService:
         step: ExpireSnapshots,
         actions: Sequence[FileAction],
         unused: Unused,
+        started: datetime,
     ) -> None:
+        """Commit the expiry, once the ledger has its files and what it removes. Raises `CommitConflict` before that."""
         base, job_id, ledger = request.base, request.job_id, self.deletion.ledger
         change = RemoveSnapshots(
             frozenset(step.snapshot_ids), frozenset(step.remove_refs), unused.specs, unused.schemas
         )
         removal = self._removal(job_id, base, change)
-        ledger.record_removal(removal)
-        try:
+        until = started + step.delay if step.delay else None
+        with self.deletion.writing_together():
             self._require_unpinned(base, step)
             request.check()
+            ledger.plan(job_id, base.ref, actions, LedgerState.PLANNED, started, until, Operation.EXPIRE_SNAPSHOTS)
+            ledger.record_removal(removal)
             if isinstance(catalog, Restoring):  # if this process ends in the middle, the next one looks after it
                 ledger.set_commit_intent(job_id, Intent(base.metadata_location, change.snapshot_ids, change.refs))
+        try:
             after = catalog.commit(base, change)
             if isinstance(catalog, Restoring):
                 ledger.set_commit_intent(job_id, None)
-        except (CommitConflict, Cancelled, InvariantViolated) as error:
+        except (CommitConflict, InvariantViolated) as error:
             if isinstance(catalog, Restoring) and not isinstance(error, InvariantViolated):
                 ledger.set_commit_intent(job_id, None)
             if not isinstance(error, InvariantViolated):
@@ -205,10 +206,10 @@ class ExpireInService:
             started,
             scanned=False,
             outside=step.outside,
-            check=request.check,
             compared=planned.compared,
         )
-        job = JobDeletion(self.deletion, request.job_id, request.base.location, proof, step.max_concurrent_deletes)
+        concurrency, location = step.max_concurrent_deletes, request.base.location
+        job = JobDeletion(self.deletion, request.job_id, location, proof, concurrency, request.check)
         return job.carry_out(planned.files, owed=True, delay=step.delay)
 
 

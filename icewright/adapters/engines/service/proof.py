@@ -37,7 +37,6 @@ class TableProof:
     scanned: bool  # the files come from a listing of the table's places: perhaps no snapshot ever named them
     finishing: bool = False  # the run that planned the files is over
     outside: bool = True  # whether files outside of all tables' places may be deleted, as the plan decided
-    check: Callable[[], None] = lambda: None  # raises `LeaseLost` or `Cancelled`
     compared: sets.ComparedManifests | None = None  # none of which names one of the files
     _at: TableMetadata | None = None  # up to which `_free` was proved
     _manifests: pl.DataFrame | None = None  # of `_at`
@@ -51,7 +50,6 @@ class TableProof:
 
     def prove(self, planned: Sequence[FileAction]) -> Proved:
         """Return which of the planned files may be deleted. Raises `Refused` if none may, and errors of reading."""
-        self.check()
         current = self.catalog.load(self.base.ref)
         self._same_table(current)
         if not gc_enabled(current.properties):

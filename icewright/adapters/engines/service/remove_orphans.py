@@ -128,10 +128,10 @@ class RemoveOrphansInService:
             self.holds,
             scan.begun,
             scanned=True,
-            check=request.check,
             compared=scan.compared,
         )
-        job = JobDeletion(self.deletion, request.job_id, base.location, proof, step.max_concurrent_deletes)
+        concurrency, location = step.max_concurrent_deletes, base.location
+        job = JobDeletion(self.deletion, request.job_id, location, proof, concurrency, request.check)
         return delete_orphans(job, base.ref, chosen, step.delay)
 
     def scan(self, catalog: Catalog, request: StepRequest, step: RemoveOrphans) -> OrphanScan:

@@ -225,7 +225,8 @@ class BranchVacuum:
 
     def _deletion(self, work: VacuumOf, location: str, mark: NessieReachability) -> JobDeletion:
         """Return what deletes the table's files, as long as the mark says that nothing has come to reach them."""
-        return JobDeletion(self.deletion, work.job_id, location, BranchProof(self, work, mark), CONCURRENT_DELETES)
+        proof = BranchProof(self, work, mark)
+        return JobDeletion(self.deletion, work.job_id, location, proof, CONCURRENT_DELETES, work.check)
 
     def _require_few_orphans(
         self, work: VacuumOf, base: TableMetadata, orphans: Sequence[FileAction], scanned: int
