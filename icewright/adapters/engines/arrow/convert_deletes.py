@@ -19,11 +19,10 @@ from icewright.adapters.engines.arrow.position_scan import PositionScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.service.manifest_files import DELETED, EQUALITY_DELETES, Entry
-from icewright.adapters.engines.service.replacing import Replacing
+from icewright.adapters.engines.service.replacing import Replacing, undone_unless_committed
 from icewright.core.ancestry import ancestors
 from icewright.core.errors import (
     CommitConflict,
-    CommitStateUnknown,
     FileMissing,
     InvariantViolated,
     TableReplaced,
@@ -104,7 +103,7 @@ class Conversion:
         Raises `CommitConflict` after the last attempt, and where a writer took away what was planned on.
         """
         metadata = self.base
-        try:
+        with undone_unless_committed(lambda: self.outputs.discard()):  # noqa: PLW0108 - what they need is read late
             for attempt in range(1, ATTEMPTS + 1):
                 try:
                     self._commit(metadata)
@@ -121,11 +120,6 @@ class Conversion:
                     metadata = now
                 else:
                     return
-        except (CommitStateUnknown, InvariantViolated):
-            raise  # the table may refer to the new files
-        except Exception:
-            self.outputs.discard()
-            raise
 
     def _commit(self, metadata: TableMetadata) -> None:
         """Commit on top of `metadata`, after reading the data files that were not there before."""

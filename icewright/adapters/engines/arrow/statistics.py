@@ -23,11 +23,10 @@ from icewright.adapters.engines.arrow.tasks import Bin, DeleteFile, DeleteKind, 
 from icewright.adapters.engines.arrow.theta import RewrittenSketches, ThetaSketch
 from icewright.adapters.engines.service.footers import puffin_blobs
 from icewright.adapters.engines.service.manifest_files import ADDED, DELETED, EQUALITY_DELETES
+from icewright.adapters.engines.service.replacing import commit, undone_unless_committed
 from icewright.core.ancestry import newer_than
 from icewright.core.errors import (
     CommitConflict,
-    CommitStateUnknown,
-    IcewrightError,
     InvariantViolated,
     MetadataUnreadable,
 )
@@ -290,15 +289,10 @@ class _Writing:
         self, fields: Sequence[Mapping[str, Any]], sketches: Sequence[ThetaSketch], partitions: bytes | None
     ) -> None:
         """Write the files and set them; no file is left when the commit fails, unless the table may refer to it."""
-        try:
+        with undone_unless_committed(lambda: self.files.delete(self._paths, 1)):
             statistics = self._sketch_file(fields, sketches) if sketches else None
             of_partitions = None if partitions is None else self._file("partition-stats-{}-{}.parquet", partitions)
             self._commit(SetStatistics(self.snapshot.snapshot_id, statistics, of_partitions))
-        except (CommitStateUnknown, InvariantViolated):
-            raise
-        except Exception:
-            self.files.delete(self._paths, 1)
-            raise
 
     def _sketch_file(self, fields: Sequence[Mapping[str, Any]], sketches: Sequence[ThetaSketch]) -> Mapping[str, Any]:
         about = [
@@ -331,7 +325,7 @@ class _Writing:
         for attempt in range(1, ATTEMPTS + 1):
             self.request.check()
             try:
-                after = self.catalog.commit(metadata, change)
+                after = commit(self.catalog, metadata, change)
             except CommitConflict:
                 now = self.catalog.load(base.ref)
                 same = now.table_uuid == base.table_uuid and self.snapshot.snapshot_id in now.by_id
@@ -340,12 +334,6 @@ class _Writing:
                 self.request.on_progress({"commits_lost": attempt})
                 self.clock.sleep(backoff(attempt).total_seconds())
                 metadata = self.catalog.load(base.ref)
-            except IcewrightError:
-                raise
-            except Exception as error:  # perhaps after the commit: the files may be in use
-                raise CommitStateUnknown(
-                    f"{base.ref}: unexpected {type(error).__name__} at the commit: {error}"
-                ) from error
             else:
                 self._verify(metadata, after, change)
                 return

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
@@ -16,9 +16,31 @@ from icewright.core.numbers import number_or
 from icewright.core.paths import metadata_folder
 from icewright.core.table import FORMAT_V2, MAIN, ManifestContent, ManifestFile, Snapshot, TableMetadata
 from icewright.core.verify import identity_violations, ref_violations
-from icewright.ports import AddSnapshot, Catalog, Clock, TableFiles
+from icewright.ports import AddSnapshot, Catalog, Change, Clock, TableFiles
 
 _MANIFEST_BYTES = 8 << 20  # Iceberg's default of commit.manifest.target-size-bytes
+
+
+@contextmanager
+def undone_unless_committed(undo: Callable[[], object]) -> Iterator[None]:
+    """Undo what was written for a commit when the block fails, unless the table may refer to it."""
+    try:
+        yield
+    except (CommitStateUnknown, InvariantViolated):
+        raise
+    except Exception:
+        undo()
+        raise
+
+
+def commit(catalog: Catalog, base: TableMetadata, change: Change) -> TableMetadata:
+    """Commit a change. After a bug, of ours or of a library, whether it landed is unknown: files may be in use."""
+    try:
+        return catalog.commit(base, change)
+    except IcewrightError:
+        raise
+    except Exception as error:
+        raise CommitStateUnknown(f"{base.ref}: unexpected {type(error).__name__} at the commit: {error}") from error
 
 
 @dataclass
@@ -43,16 +65,11 @@ class Replacing:
         if [m.path for m in self.listed] != [self._rows.value(row, ids.MANIFEST_PATH) for row in self._rows.records]:
             raise MetadataUnreadable(f"{path} was read twice, and said another thing each time")
 
-    @contextmanager
-    def undone_unless_committed(self) -> Iterator[None]:
+    def undone_unless_committed(self) -> AbstractContextManager[None]:
         """Delete the new files when the block fails, unless the table may refer to them."""
-        try:
-            yield
-        except (CommitStateUnknown, InvariantViolated):
-            raise
-        except Exception:
-            self.files.delete([self._list, *(manifest.path for manifest in self.written)], 1)
-            raise
+        return undone_unless_committed(
+            lambda: self.files.delete([self._list, *(manifest.path for manifest in self.written)], 1)
+        )
 
     def write(
         self,
@@ -113,12 +130,7 @@ class Replacing:
         if base.format_version >= FORMAT_V2:
             snapshot["sequence-number"] = sequence
         self.files.write(self._list, content)
-        try:
-            after = self.catalog.commit(base, AddSnapshot(snapshot, self.branch))
-        except IcewrightError:
-            raise
-        except Exception as error:  # of ours or of a library, perhaps after the commit: the files may be in use
-            raise CommitStateUnknown(f"{base.ref}: unexpected {type(error).__name__} at the commit: {error}") from error
+        after = commit(self.catalog, base, AddSnapshot(snapshot, self.branch))
         violations = identity_violations(base, after) + ref_violations(base, after, [self.branch])
         if violations:
             raise InvariantViolated(f"{base.ref}: replacing manifests broke the table: {'; '.join(violations)}")
