@@ -17,7 +17,7 @@ from icewright.adapters.engines.arrow.opening import Opener, UnreadableFile
 from icewright.adapters.engines.arrow.position_scan import PositionScan
 from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.reading_ahead import ReadingAhead
-from icewright.adapters.engines.arrow.tasks import Bin, FileSlice
+from icewright.adapters.engines.arrow.tasks import Bin, DeleteFile, DeleteKind, FileSlice
 from icewright.adapters.engines.service.manifest_files import EQUALITY_DELETES, Entry
 from icewright.testing.builders import metadata
 from tests.adapters.arrow_tables import ID, Folder
@@ -75,7 +75,8 @@ def test_keys_of_deletes_and_of_data_are_read_meanwhile_each_once(tmp_path: Path
     for number in range(6):
         keys, rows = (f"s3:/{folder.write([{'id': one}])}" for one in (number, 5 - number))
         entry = Entry(1, 3, 3, b"", 1, b"")
-        deletes.append(LiveDelete(entry, "m", (0, b""), keys, 99, EQUALITY_DELETES, "PARQUET", False, (1,), None, 0, 0))
+        named = DeleteFile(DeleteKind.EQUALITY, keys, equality_ids=(1,))
+        deletes.append(LiveDelete(entry, "m", (0, b""), named, 99, EQUALITY_DELETES, "PARQUET", False, None))
         size = Path(rows.removeprefix("s3:/")).stat().st_size
         data.append(LiveData(rows, (0, b""), (), 1, 1, size, True, {1: (None, None, None)}))
     scan = PositionScan(folder.layout, opener, metadata(), deletes, lambda: None)

@@ -17,6 +17,7 @@ from icewright.adapters.engines.arrow.key_sequences import Bounds, KeySequences,
 from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete
 from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.position_scan import PositionScan
+from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind
 from icewright.adapters.engines.arrow.types import Field, arrow_type
 from icewright.adapters.engines.service.manifest_files import EQUALITY_DELETES, Entry
 from icewright.core.errors import CommitConflict
@@ -128,7 +129,8 @@ def test_a_file_that_is_added_again_is_a_conflict(tmp_path: Path) -> None:
     data, keys = folder.write([{"long": 1}, {"long": 2}]), folder.write([{"long": 2}])
     entry = Entry(1, 3, 3, b"", 1, b"")
     size = Path(keys).stat().st_size
-    delete = LiveDelete(entry, "m", (0, b""), keys, size, EQUALITY_DELETES, "PARQUET", False, (1,), None, 0, 0)
+    by_key = DeleteFile(DeleteKind.EQUALITY, keys, equality_ids=(1,))
+    delete = LiveDelete(entry, "m", (0, b""), by_key, size, EQUALITY_DELETES, "PARQUET", False, None)
     scan = PositionScan(folder.layout, Opener({}), metadata(), [delete], lambda: None)
     file = LiveData(data, (0, b""), (), 1, 2, Path(data).stat().st_size, True, {1: (None, None, None)})
     for _ in range(2):
@@ -144,7 +146,8 @@ def test_keys_by_a_dropped_partition_column_find_their_rows(tmp_path: Path) -> N
     data, keys = folder.write([{"long": 1}]), folder.write([{"string": "x"}], [TEXT])
     size = Path(keys).stat().st_size
     entry = Entry(1, 3, 3, b"", 1, b"")
-    delete = LiveDelete(entry, "m", (0, b""), keys, size, EQUALITY_DELETES, "PARQUET", False, (3,), None, 0, 0)
+    by_key = DeleteFile(DeleteKind.EQUALITY, keys, equality_ids=(3,))
+    delete = LiveDelete(entry, "m", (0, b""), by_key, size, EQUALITY_DELETES, "PARQUET", False, None)
     spec = PartitionSpec(0, (PartitionField(TEXT["id"], 1000, "string", "identity"),))
     base = metadata(specs=(spec,), schema={"type": "struct", "fields": [NUMBER]})
     layout = replace(folder.layout, older_fields={TEXT["id"]: TEXT})

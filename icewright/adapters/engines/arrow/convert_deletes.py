@@ -129,7 +129,7 @@ class Conversion:
         for spec_id in {delete.partition[0] for delete in deletes}:
             self._live.require_comparable_partitions(spec_id, listed)
         scan = self._scan = self._scan or self._new_scan(chosen)
-        key_ids = frozenset(number for delete in chosen for number in delete.equality_ids)
+        key_ids = frozenset(number for delete in chosen for number in delete.file.equality_ids)
         partitions = frozenset(delete.partition for delete in chosen)
         is_global = any(spec_id in self.base.global_specs for spec_id, _ in partitions)
         newest = max(delete.sequence for delete in chosen)

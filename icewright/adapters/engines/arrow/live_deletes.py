@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from icewright.adapters.engines.arrow.key_sequences import Bounds
-from icewright.adapters.engines.arrow.live_files import only_data_file, with_live_content
-from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind
+from icewright.adapters.engines.arrow.live_files import delete_file, only_data_file, with_live_content
+from icewright.adapters.engines.arrow.tasks import DeleteFile
 from icewright.adapters.engines.service.manifest_bytes import read_manifest, read_manifests
 from icewright.adapters.engines.service.manifest_files import POSITION_DELETES, Entry, ManifestWriter, model_for_deletes
 from icewright.adapters.metadata.document import Editor, decode
@@ -41,15 +41,17 @@ class LiveDelete:
     entry: Entry
     manifest: str
     partition: Partition
-    path: str
+    file: DeleteFile
     bytes: int
     content: int
     format: str
     is_encrypted: bool
-    equality_ids: tuple[int, ...]
     only_file: str | None  # the data file of position deletes that name only one
-    offset: int  # of a vector in its Puffin file
-    length: int
+
+    @property
+    def path(self) -> str:
+        """Return the path of the file, which may hold several vectors."""
+        return self.file.path
 
     @property
     def sequence(self) -> int:
@@ -64,18 +66,13 @@ class LiveDelete:
     @property
     def stored_bytes(self) -> int:
         """Return the bytes of the deletes themselves: a Puffin file may hold many vectors."""
-        return self.length if self.is_vector else self.bytes
+        return self.file.length if self.is_vector else self.bytes
 
     def applies_to(self, data: LiveData) -> bool:
         """Return whether these position deletes may name rows of a data file (spec, Scan Planning)."""
         if self.content != POSITION_DELETES or self.sequence < data.sequence:
             return False
         return self.only_file == data.path if self.only_file is not None else self.partition == data.partition
-
-    def task(self) -> DeleteFile:
-        """Return the position deletes as the readers of deletes take them."""
-        kind = DeleteKind.VECTOR if self.is_vector else DeleteKind.POSITION
-        return DeleteFile(kind, self.path, self.offset, self.length, self.entry.records if self.is_vector else 0)
 
 
 @dataclass
@@ -168,13 +165,10 @@ def _delete(manifest: ManifestFile, entry: Entry, _partition: tuple[Any, ...], r
         entry,
         manifest.path,
         (manifest.spec_id, entry.partition),
-        record[ids.FILE_PATH],
+        delete_file(record),
         int(record[ids.FILE_SIZE]),
         content,
         record[ids.FILE_FORMAT].upper(),
         record.get(ids.KEY_METADATA) is not None,
-        tuple(sorted(record.get(ids.EQUALITY_IDS) or ())),
         only_data_file(record) if content == POSITION_DELETES else None,
-        record.get(ids.CONTENT_OFFSET) or 0,
-        record.get(ids.CONTENT_SIZE) or 0,
     )

@@ -101,19 +101,19 @@ class LiveFileReader:
             record.get(ids.CONTENT) or 0,
             record[ids.FILE_FORMAT].upper() == "PARQUET" and record.get(ids.KEY_METADATA) is None,
             only_data_file(record) if record.get(ids.CONTENT) == POSITION_DELETES else None,
-            _delete_file(record),
+            delete_file(record) if record.get(ids.CONTENT) else None,
         )
 
 
-def _delete_file(record: Mapping[int, Any]) -> DeleteFile | None:
-    """Return a delete file as tasks take it, one value for all data files that it applies to; None for a data file."""
-    if record.get(ids.CONTENT) == POSITION_DELETES:
-        return DeleteFile(DeleteKind.POSITION, record[ids.FILE_PATH])
-    if record.get(ids.CONTENT) == EQUALITY_DELETES:
-        return DeleteFile(
-            DeleteKind.EQUALITY, record[ids.FILE_PATH], equality_ids=tuple(record.get(ids.EQUALITY_IDS) or ())
-        )
-    return None
+def delete_file(record: Mapping[int, Any]) -> DeleteFile:
+    """Return a delete file as readers take it, by the values of its entry."""
+    path = record[ids.FILE_PATH]
+    if record[ids.CONTENT] == EQUALITY_DELETES:
+        return DeleteFile(DeleteKind.EQUALITY, path, equality_ids=tuple(sorted(record.get(ids.EQUALITY_IDS) or ())))
+    if record[ids.FILE_FORMAT].upper() != "PUFFIN":
+        return DeleteFile(DeleteKind.POSITION, path)
+    offset, length = (record.get(number) or 0 for number in (ids.CONTENT_OFFSET, ids.CONTENT_SIZE))
+    return DeleteFile(DeleteKind.VECTOR, path, offset, length, int(record[ids.RECORD_COUNT]))
 
 
 def only_data_file(record: Mapping[int, Any]) -> str | None:

@@ -85,7 +85,7 @@ class PositionOutputs:
         keys = {}
         for path, applying in self._applying(marked, deletes).items():
             # more position deletes of v2 beside the new ones only name rows twice; a vector is the only one of its file
-            seen = frozenset(f"{d.path} {d.offset}" for d in applying) if self.writes_vectors else frozenset[str]()
+            seen = frozenset(f"{d.path} {d.file.offset}" for d in applying) if self.writes_vectors else frozenset[str]()
             keys[path, seen] = applying
         fresh = {key: applying for key, applying in keys.items() if key not in self._merged}
         cache = None
@@ -97,8 +97,8 @@ class PositionOutputs:
         wanted = {key: marks for key in keys if (marks := self._merged[key]).new_rows}
         chosen = list(wanted.values())
         # entries of an earlier version of the table may stand in other manifests by now
-        now = {(d.path, d.offset): d for d in deletes}
-        self.replaced = tuple(now[d.path, d.offset] for marks in chosen for d in marks.replaced)
+        now = {d.file: d for d in deletes}
+        self.replaced = tuple(now[d.file] for marks in chosen for d in marks.replaced)
         if wanted.keys() != self._for:
             self.discard()
             self.made = tuple(self._vectors(chosen) if self.writes_vectors else self._position_deletes(chosen))

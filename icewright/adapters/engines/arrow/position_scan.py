@@ -55,7 +55,7 @@ class PositionScan:
         groups: dict[tuple[tuple[int, ...], Partition | None], list[LiveDelete]] = {}
         for delete in self.deletes:
             partition = None if delete.partition[0] in self.base.global_specs else delete.partition
-            groups.setdefault((delete.equality_ids, partition), []).append(delete)
+            groups.setdefault((delete.file.equality_ids, partition), []).append(delete)
         for (ids, partition), deletes in groups.items():
             self._scan_group(ids, deletes, fresh if partition is None else by_partition.get(partition, []))
         self._sequences.update((file.path, file.sequence) for file in fresh)
@@ -114,6 +114,6 @@ def deleted_positions(
 
 
 def file_slice(file: LiveData, deletes: Sequence[LiveDelete] = ()) -> FileSlice:
-    """Return the slice that is the whole data file, with its position deletes."""
-    tasks = tuple(delete.task() for delete in deletes)
+    """Return the slice that is the whole data file, with its deletes."""
+    tasks = tuple(delete.file for delete in deletes)
     return FileSlice(file.path, file.bytes, file.bytes, file.records, file.sequence, None, tasks)

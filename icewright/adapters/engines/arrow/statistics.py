@@ -16,10 +16,10 @@ from icewright.adapters.engines.arrow.deletes import puffin_file
 from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete, LiveFiles, Partition, other_columns
 from icewright.adapters.engines.arrow.opening import Opener, refusing, service_opener
 from icewright.adapters.engines.arrow.partition_statistics import parquet, partition_statistics
-from icewright.adapters.engines.arrow.position_scan import partition_constants
+from icewright.adapters.engines.arrow.position_scan import file_slice, partition_constants
 from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow
-from icewright.adapters.engines.arrow.tasks import Bin, DeleteFile, DeleteKind, FileSlice, Layout
+from icewright.adapters.engines.arrow.tasks import Bin, FileSlice, Layout
 from icewright.adapters.engines.arrow.theta import RewrittenSketches, ThetaSketch
 from icewright.adapters.engines.service.footers import puffin_blobs
 from icewright.adapters.engines.service.manifest_files import ADDED, DELETED, EQUALITY_DELETES
@@ -266,11 +266,7 @@ def _slice(file: LiveData, near: Sequence[LiveDelete]) -> FileSlice:
     vectors = [delete for delete in near if delete.is_vector and delete.applies_to(file)]
     positions = vectors or [delete for delete in near if delete.applies_to(file)]  # a vector stands for all of them
     equality = [delete for delete in near if delete.content == EQUALITY_DELETES and delete.sequence > file.sequence]
-    tasks = [
-        *(delete.task() for delete in positions),
-        *(DeleteFile(DeleteKind.EQUALITY, delete.path, equality_ids=delete.equality_ids) for delete in equality),
-    ]
-    return FileSlice(file.path, file.bytes, file.bytes, file.records, file.sequence, None, tuple(tasks))
+    return file_slice(file, [*positions, *equality])
 
 
 @dataclass

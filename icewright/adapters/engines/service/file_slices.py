@@ -5,24 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from icewright.adapters.engines.arrow.tasks import DeleteFile, DeleteKind, FileSlice, Layout
+from icewright.adapters.engines.arrow.tasks import FileSlice, Layout
 from icewright.adapters.engines.arrow.types import Field, single_value
 from icewright.adapters.engines.service.content_file import ContentFile
-from icewright.adapters.engines.service.manifest_files import DATA, EQUALITY_DELETES
-from icewright.core import field_ids as ids
+from icewright.adapters.engines.service.manifest_files import DATA
 from icewright.core.table import TableMetadata
 
 _MEMORY_BYTES = 2 << 30  # of the pages of one file
-
-
-def delete_of(file: ContentFile) -> DeleteFile:
-    """Return a delete file as a reader takes it."""
-    if file.content == EQUALITY_DELETES:
-        return DeleteFile(DeleteKind.EQUALITY, file.path, equality_ids=tuple(file.equality_ids))
-    if file.is_vector:
-        offset, length = file.values[ids.CONTENT_OFFSET], file.values[ids.CONTENT_SIZE]
-        return DeleteFile(DeleteKind.VECTOR, file.path, offset, length, file.records)
-    return DeleteFile(DeleteKind.POSITION, file.path)
 
 
 def slice_of(file: ContentFile) -> FileSlice:

@@ -20,7 +20,7 @@ import polars as pl
 import pyarrow as pa
 
 from icewright.adapters.engines.arrow.deletes import POSITION_COLUMNS, PUFFIN_MAGIC
-from icewright.adapters.engines.arrow.live_files import only_data_file
+from icewright.adapters.engines.arrow.live_files import delete_file, only_data_file
 from icewright.adapters.engines.arrow.opening import Opener, StorageOpener, UnreadableFile
 from icewright.adapters.engines.arrow.reading import BatchScan
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id
@@ -29,7 +29,6 @@ from icewright.adapters.engines.service.checked_entries import CheckedEntries
 from icewright.adapters.engines.service.content_file import ContentFile
 from icewright.adapters.engines.service.file_slices import (
     constants_of,
-    delete_of,
     identity_values,
     reading_layout,
     slice_of,
@@ -314,7 +313,7 @@ class _Round:
 
     def _live(self, file: ContentFile) -> int:
         """Return the number of matching rows of a data file that main shows."""
-        deletes = tuple(delete_of(d) for d in self._head if applies(d, file, self.metadata.global_specs))
+        deletes = tuple(delete_file(d.values) for d in self._head if applies(d, file, self.metadata.global_specs))
         task = replace(slice_of(file), deletes=deletes)
         whole = Bin.for_reading([task], constants_of(file, self.metadata, self._entries.types))
         try:
