@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from icewright.adapters.engines.arrow.deletes import vector_positions
 from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_id, stored, with_ids, with_inner
 from icewright.adapters.engines.service.column_faults import (
     MAYBE_TRUNCATED_BYTES,
@@ -27,9 +29,8 @@ from icewright.adapters.engines.service.column_faults import (
 )
 from icewright.adapters.engines.service.column_types import is_read_as, physical_types
 from icewright.adapters.engines.service.content_file import ContentFile
-from icewright.adapters.engines.service.footers import MAGIC, parquet_footer
+from icewright.adapters.engines.service.footers import MAGIC, parquet_footer, puffin_blobs
 from icewright.adapters.engines.service.manifest_files import DATA
-from icewright.adapters.engines.service.vector_faults import vector_faults
 from icewright.core import field_ids as ids
 from icewright.core.errors import MetadataUnreadable
 from icewright.core.integrity import FileFaultKind
@@ -57,10 +58,33 @@ def check_content(
         case "PARQUET":
             return list(_parquet_file(files, entry, types, specs, names).faults(needed))
         case "PUFFIN":
-            return list(vector_faults(files, entry, records))
+            return list(_vector_faults(files, entry, records))
     if (magic := MAGIC.get(entry.format)) and files.read_range(entry.path, 0, len(magic)) != magic:
         raise MetadataUnreadable(f"{entry.path} does not begin as {entry.format} files do")
     return list(column_faults(entry, {}, types, specs.get(entry.spec_id)))
+
+
+def _vector_faults(files: TableFiles, entry: ContentFile, records: Mapping[str, int]) -> Iterator[Fault]:
+    """Yield where a vector is another than its entry says; `records` are the rows of data files by path."""
+    offset, length = entry.values.get(ids.CONTENT_OFFSET), entry.values.get(ids.CONTENT_SIZE)
+    blobs = puffin_blobs(files, entry.path, entry.bytes)
+    blob = next((b for b in blobs if (b["offset"], b["length"]) == (offset, length)), None)
+    if offset is None or length is None or (blobs and blob is None):
+        yield FileFaultKind.WRONG_VECTOR, f"its entry says {length} bytes at {offset}, where the file has no blob"
+        return
+    if blob and (other := blob.get("properties", {}).get("referenced-data-file", entry.referenced)) != entry.referenced:
+        yield FileFaultKind.WRONG_VECTOR, f"its blob at {offset} is of {other}, and its entry of {entry.referenced}"
+    try:
+        positions = vector_positions(files.read_range(entry.path, offset, length))
+    except (ValueError, struct.error) as error:
+        yield FileFaultKind.WRONG_VECTOR, f"the vector at {offset} is broken: {error}"
+        return
+    if len(positions) != entry.records:
+        yield FileFaultKind.WRONG_VECTOR, f"the vector at {offset} has {len(positions)} positions, not {entry.records}"
+    rows = records.get(entry.referenced)
+    if rows is not None and len(positions) and positions.max() >= rows:
+        deleted = f"position {positions.max()} of {entry.referenced}, which has {rows} rows"
+        yield FileFaultKind.WRONG_POSITIONS, f"the vector at {offset} deletes {deleted}"
 
 
 def corrected(

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import polars as pl
 
+from icewright.adapters.engines.service.guard import Judgement
 from icewright.core.errors import (
     Cancelled,
     IcewrightError,
@@ -48,6 +49,12 @@ class Proved:
 
     free: frozenset[str]
     stays: Mapping[str, str]  # the reason by path
+
+    @classmethod
+    def of(cls, judgement: Judgement, planned: Sequence[FileAction], reached: str) -> Proved:
+        """Return what may be deleted by the judgement on planned files; `reached` says why others are not judged."""
+        free = frozenset(judgement.files["path"])
+        return cls(free, {f.path: judgement.stays.get(f.path, reached) for f in planned if f.path not in free})
 
 
 class Proof(Protocol):

@@ -73,11 +73,7 @@ class TableProof:
         free = self._unreached(current, manifests)
         free = free.filter(pl.col("path").is_in([file.path for file in planned]))
         judgement = self.guard.judge(surroundings, free, own=roots, outside=self.outside and not self.scanned)
-        deletable = set(judgement.files["path"])
-        stays = {
-            f.path: judgement.stays.get(f.path, "the table reaches it") for f in planned if f.path not in deletable
-        }
-        return Proved(frozenset(deletable), stays)
+        return Proved.of(judgement, planned, "the table reaches it")
 
     def _unreached(self, current: TableMetadata, manifests: pl.DataFrame) -> pl.DataFrame:
         """Return the planned files that the table does not reach. A manifest never changes: each is compared once."""

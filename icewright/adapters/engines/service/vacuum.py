@@ -16,8 +16,7 @@ from functools import partial
 import polars as pl
 
 from icewright.adapters.engines.service import reachable as sets
-from icewright.adapters.engines.service.branch_proof import BranchProof
-from icewright.adapters.engines.service.deletion import Deletion, DeletionResult, JobDeletion
+from icewright.adapters.engines.service.deletion import Deletion, DeletionResult, JobDeletion, Proved
 from icewright.adapters.engines.service.doubts import Doubts, require_clocks_agree_at, require_few_orphans
 from icewright.adapters.engines.service.guard import DeletionGuard, Judgement
 from icewright.adapters.engines.service.listing import LocationListing, hashed
@@ -225,7 +224,7 @@ class BranchVacuum:
 
     def _deletion(self, work: VacuumOf, location: str, mark: NessieReachability) -> JobDeletion:
         """Return what deletes the table's files, as long as the mark says that nothing has come to reach them."""
-        proof = BranchProof(self, work, mark)
+        proof = _BranchProof(self, work, mark)
         return JobDeletion(self.deletion, work.job_id, location, proof, CONCURRENT_DELETES, work.check)
 
     def _require_few_orphans(
@@ -360,3 +359,21 @@ class BranchVacuum:
         recorded = [one for one in registrations if one.is_of(unread.ref, unread.table_uuid)]
         folders = {directory_key(folder) for one in recorded for folder in (*one.places, *one.folders)}
         return folders_overlap({*unread.folders, *folders}, table.folders)
+
+
+@dataclass
+class _BranchProof:
+    """Proves a vacuum's planned files against every branch and tag, and other catalogs, right before each batch."""
+
+    vacuum: BranchVacuum
+    work: VacuumOf
+    mark: NessieReachability
+    _live: list[pl.DataFrame] = field(default_factory=list)  # what has become live since the plan
+
+    def prove(self, planned: Sequence[FileAction]) -> Proved:
+        """Return the planned files that no live version reaches, and the reason why each of the others stays."""
+        self._live += self.vacuum.live_since(self.work, self.mark)
+        frame = pl.DataFrame({"path": [file.path for file in planned]}, schema={"path": pl.String})
+        free = sets.unreached(frame, self._live, self.vacuum.deletion.files.canonical)
+        judgement = self.vacuum.judged(self.work.table, free)
+        return Proved.of(judgement, planned, "a branch or tag reaches it")
