@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -302,11 +302,9 @@ def ledger(lake: Lake, name: str = "ops.ledger", commits: int = 120, rows_per_fi
     return lake.rot(name, f"It keeps {commits} snapshots of 60 days, and must: its owner set gc.enabled=false.")
 
 
-def _small_history(
-    lake: Lake, name: str, properties: Mapping[str, str] | None = None, salt: str = "", *, register: bool = True
-) -> Path:
+def _small_history(lake: Lake, name: str, salt: str = "", *, register: bool = True) -> Path:
     """Commit four times in 14 days eight files of a good size; the place of the metadata file."""
-    craft = Craft(lake, name, _UPLOADS, properties=properties, salt=salt)
+    craft = Craft(lake, name, _UPLOADS, salt=salt)
     for at in rows.spread(lake.now - timedelta(days=14), lake.now - timedelta(days=1), 4, craft.random):
         craft.commit(at, [craft.data(rows.uploads(craft.random, 200, at)) for _ in range(8)])
     craft.fit_target()

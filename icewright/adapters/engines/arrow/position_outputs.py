@@ -16,7 +16,7 @@ from icewright.adapters.engines.arrow.deletes import (
 )
 from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete, Partition
 from icewright.adapters.engines.arrow.opening import Opener
-from icewright.adapters.engines.arrow.position_scan import deleted_positions, file_slice
+from icewright.adapters.engines.arrow.position_scan import file_slice
 from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.service.manifest_files import POSITION_DELETES
 from icewright.core import field_ids as ids
@@ -131,7 +131,8 @@ class PositionOutputs:
         self, file: LiveData, matched: BitMap64, applying: Sequence[LiveDelete], cache: Deletes | None
     ) -> _Marked:
         vectors = [delete for delete in applying if delete.is_vector]
-        before = deleted_positions(self.layout, self.opener, file, vectors or applying, cache)
+        deletes = cache or Deletes(self.layout, self.opener, [file_slice(file)])
+        before = deletes.positions(file_slice(file, vectors or applying))
         new = matched - before
         if not self.writes_vectors:
             return _Marked(file, new, len(new), ())

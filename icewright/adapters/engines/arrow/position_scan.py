@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 from pyroaring import BitMap64
 
-from icewright.adapters.engines.arrow.deletes import Deletes, bitmap
+from icewright.adapters.engines.arrow.deletes import bitmap
 from icewright.adapters.engines.arrow.equality import misjudged_keys
 from icewright.adapters.engines.arrow.key_sequences import KeySequences, read_key_sequences
 from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete, Partition
@@ -104,13 +104,6 @@ def partition_constants(layout: Layout, base: TableMetadata, file: LiveData) -> 
         for field, value in zip(fields, file.values, strict=True)
         if field.transform == "identity" and field.source_id in kinds
     }
-
-
-def deleted_positions(
-    layout: Layout, opener: Opener, file: LiveData, deletes: Sequence[LiveDelete], cache: Deletes | None = None
-) -> BitMap64:
-    """Return the positions of a data file that position deletes or a deletion vector already delete."""
-    return (cache or Deletes(layout, opener, (file_slice(file),))).positions(file_slice(file, deletes))
 
 
 def file_slice(file: LiveData, deletes: Sequence[LiveDelete] = ()) -> FileSlice:
