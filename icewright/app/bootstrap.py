@@ -13,10 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from icewright.adapters.catalogs.opening import open_catalog
 from icewright.adapters.catalogs.staging import MetadataFiles, NamedFiles
-from icewright.adapters.catalogs.translate import (
-    CatalogProperties,
-    catalog_properties,
-)
+from icewright.adapters.catalogs.translate import CatalogProperties, catalog_properties
 from icewright.adapters.clock import SharedClock
 from icewright.adapters.engines.spark.pool import SparkPool
 from icewright.adapters.notify.apprise_channels import open_channels

@@ -231,13 +231,7 @@ _DECLARED = (
         _of_queue(lambda queue, _: queue.running),
     ),
     Declared("icewright_jobs_total", _C, ("result",), "jobs that ended, by how", _jobs),
-    Declared(
-        "icewright_runs_total",
-        _C,
-        (*_LABELS, "result"),
-        "operations that ran, by outcome",
-        _labelled("runs"),
-    ),
+    Declared("icewright_runs_total", _C, (*_LABELS, "result"), "operations that ran, by outcome", _labelled("runs")),
     Declared(
         "icewright_cost_predictions_total",
         _C,

@@ -17,12 +17,7 @@ from icewright.core.windows import WEEK, open_time
 from icewright.core.words import count, some
 
 # the rules about tables for which checks and verdicts have the reason
-REPORTED = (
-    AlertRule.CHECK_FAILED,
-    AlertRule.UNMAINTAINABLE,
-    AlertRule.TABLE_BLOCKED,
-    AlertRule.READER_UNPINNED,
-)
+REPORTED = (AlertRule.CHECK_FAILED, AlertRule.UNMAINTAINABLE, AlertRule.TABLE_BLOCKED, AlertRule.READER_UNPINNED)
 _ALIVE = timedelta(minutes=2)  # since the last heartbeat of a process whose configuration counts
 _MACHINE = re.compile(r"\.[0-9a-f]{6}$")  # distinguishes machines with the same name, see app.identity
 

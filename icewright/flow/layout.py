@@ -112,11 +112,7 @@ def _runs_per_day(runtime: Runtime, ref: TableRef, filters: Sequence[str]) -> fl
 
 
 def _decider(
-    runtime: Runtime,
-    metadata: TableMetadata,
-    parts: _LayoutKnobs,
-    versions: Sequence[RuleVersion],
-    runs_per_day: float,
+    runtime: Runtime, metadata: TableMetadata, parts: _LayoutKnobs, versions: Sequence[RuleVersion], runs_per_day: float
 ) -> Callable[[LayoutReport], LayoutDecision]:
     """Return what decides on reports: by the layout that is applied, those that were tried, and what a person chose."""
     knobs, now = parts.knobs, runtime.clock.now()

@@ -12,12 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from icewright.core.ancestry import newer_than
-from icewright.core.errors import (
-    IcewrightError,
-    InvariantViolated,
-    Refused,
-    TableReplaced,
-)
+from icewright.core.errors import IcewrightError, InvariantViolated, Refused, TableReplaced
 from icewright.core.integrity import CheckLevel
 from icewright.core.operations.expire_snapshots import expiry, switched_off
 from icewright.core.recovery import PointCosts, points

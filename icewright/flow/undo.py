@@ -12,13 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from icewright.core.errors import (
-    IcewrightError,
-    InvariantViolated,
-    LeaseLost,
-    Refused,
-    UnknownOutcome,
-)
+from icewright.core.errors import IcewrightError, InvariantViolated, LeaseLost, Refused, UnknownOutcome
 from icewright.core.policy import ENABLED, ORPHAN_MODE, Operation
 from icewright.core.table import TableMetadata
 from icewright.core.verify import restored_as_it_was, snapshot_of

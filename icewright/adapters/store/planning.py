@@ -11,14 +11,7 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
 from icewright.adapters.store.schema import FLEET_PAUSE, JOBS, POOLS, RUNS, TABLES, VERDICTS, Moment
-from icewright.adapters.store.statements import (
-    DUE_SINCE,
-    NAME,
-    name_columns,
-    namespace_of,
-    ref_of,
-    values_table,
-)
+from icewright.adapters.store.statements import DUE_SINCE, NAME, name_columns, namespace_of, ref_of, values_table
 from icewright.core.capacity import Active, Candidate, DueOperation, Priority, Usage
 from icewright.core.plan import Deferred, heat_factor
 from icewright.core.policy import Operation

@@ -20,14 +20,7 @@ _MINUTE, _ONE_HOUR, _ONE_DAY = timedelta(minutes=1), timedelta(hours=1), timedel
 _HOUR: Layout = (("hour", "hour"),)
 _REGION: Layout = (("region", "identity"),)
 _NONE: Layout = ()
-_REGIONS = (
-    "eu",
-    "us",
-    "asia",
-    "africa",
-    "oceania",
-    "antarctica",
-)  # the first has most of the commits, the last hardly any
+_REGIONS = ("eu", "us", "asia", "africa", "oceania", "antarctica")  # the first has most of the commits
 _BURST = timedelta(hours=1)
 _BURST_FILES = 10  # times as many
 DEFAULT_TABLES = 1000

@@ -21,13 +21,7 @@ from icewright.adapters.engines.arrow.tasks import Layout
 from icewright.adapters.engines.service.manifest_files import DELETED, EQUALITY_DELETES, Entry
 from icewright.adapters.engines.service.replacing import Replacing, undone_unless_committed
 from icewright.core.ancestry import ancestors
-from icewright.core.errors import (
-    CommitConflict,
-    FileMissing,
-    InvariantViolated,
-    TableReplaced,
-    UnsupportedTable,
-)
+from icewright.core.errors import CommitConflict, FileMissing, InvariantViolated, TableReplaced, UnsupportedTable
 from icewright.core.policy import Operation
 from icewright.core.runs import JOB_ID, FileAction, Outcome, backoff, committed, skipped
 from icewright.core.schemas import columns

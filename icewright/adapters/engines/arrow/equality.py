@@ -143,11 +143,7 @@ def _sorted_index(
 
 
 def find_keys(
-    columns: Mapping[int, pa.Array],
-    key_columns: tuple[Field, ...],
-    keys: pl.DataFrame,
-    hashes: pl.Series,
-    seed: int,
+    columns: Mapping[int, pa.Array], key_columns: tuple[Field, ...], keys: pl.DataFrame, hashes: pl.Series, seed: int
 ) -> tuple[pl.Series, pl.Series]:
     """Return the numbers of the rows whose keys are among `keys`, and the first index of each in `keys`.
 

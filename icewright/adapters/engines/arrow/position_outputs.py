@@ -9,11 +9,7 @@ from uuid import uuid4
 
 from pyroaring import BitMap64
 
-from icewright.adapters.engines.arrow.deletes import (
-    Deletes,
-    position_delete_file,
-    vector_file,
-)
+from icewright.adapters.engines.arrow.deletes import Deletes, position_delete_file, vector_file
 from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete, Partition
 from icewright.adapters.engines.arrow.opening import Opener
 from icewright.adapters.engines.arrow.position_scan import file_slice

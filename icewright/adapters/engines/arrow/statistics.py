@@ -25,11 +25,7 @@ from icewright.adapters.engines.service.footers import puffin_blobs
 from icewright.adapters.engines.service.manifest_files import ADDED, DELETED, EQUALITY_DELETES
 from icewright.adapters.engines.service.replacing import commit, undone_unless_committed
 from icewright.core.ancestry import newer_than
-from icewright.core.errors import (
-    CommitConflict,
-    InvariantViolated,
-    MetadataUnreadable,
-)
+from icewright.core.errors import CommitConflict, InvariantViolated, MetadataUnreadable
 from icewright.core.operations.compute_statistics import ADDING, UNCHANGING
 from icewright.core.paths import metadata_folder
 from icewright.core.policy import Operation

@@ -62,11 +62,7 @@ class DeletionGuard:
             return self.registry.recorded(metadata, self.spelling(metadata.ref))
 
     def around(
-        self,
-        metadata: TableMetadata,
-        *,
-        adopting: bool = False,
-        recorded: RecordedTables | None = None,
+        self, metadata: TableMetadata, *, adopting: bool = False, recorded: RecordedTables | None = None
     ) -> Surroundings:
         """Return the table's places and all other tables, as catalogs and store have them now.
 
@@ -296,8 +292,7 @@ def _require_registered_once(surroundings: Surroundings, *, adopting: bool) -> N
                 one, two = sorted((name.catalog, metadata.ref.catalog))
                 remedy = f"if {one} and {two} are one catalog, take one from the configuration, else {remedy}"
             raise Refused(
-                f"{metadata.ref} is registered as {other} too, which reads the same files: {remedy}",
-                "registered_twice",
+                f"{metadata.ref} is registered as {other} too, which reads the same files: {remedy}", "registered_twice"
             )
 
 

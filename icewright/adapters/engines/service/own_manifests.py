@@ -11,12 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from icewright.adapters.engines.service.avro_records import (
-    decoded,
-    names_by_id,
-    plain_schema,
-    translating_errors,
-)
+from icewright.adapters.engines.service.avro_records import decoded, names_by_id, plain_schema, translating_errors
 from icewright.adapters.engines.service.folders import files_below
 from icewright.adapters.engines.service.manifest_bytes import ManifestBytes, manifest_of
 from icewright.adapters.engines.service.manifest_files import ADDED, WrittenManifest, partition_schema

@@ -55,10 +55,7 @@ class TableRepair:
         moved = self._moved()
         for fault in self.request.faults:
             choice = moved.get(fault.path) or proposed(
-                self.request.base,
-                fault,
-                drop_lost=self.request.drop_lost,
-                main_is_known=self.request.main_is_known,
+                self.request.base, fault, drop_lost=self.request.drop_lost, main_is_known=self.request.main_is_known
             )
             if fault.path not in moved and fault.file == MANIFESTS and fault.kind is FileFaultKind.MISSING:
                 manifests.append((fault, choice))

@@ -253,12 +253,7 @@ class MainRepair:
             self._totals[_TOTALS[2 + content]] += values[ids.RECORD_COUNT]
             self._totals[_TOTALS[-1]] += values[ids.FILE_SIZE]
 
-    def _commit(
-        self,
-        replacing: Replacing,
-        new: Sequence[NewManifest],
-        dropped: AbstractSet[str],
-    ) -> None:
+    def _commit(self, replacing: Replacing, new: Sequence[NewManifest], dropped: AbstractSet[str]) -> None:
         """Commit the snapshot. Raises `CommitConflict` when the table has changed since `base`."""
         lost = [action for action in self.actions if action.kind is RepairKind.DROP]
         totals = {name: str(self._totals[name]) for name in replacing.current.summary if name in _TOTALS}

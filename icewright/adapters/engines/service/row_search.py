@@ -27,12 +27,7 @@ from icewright.adapters.engines.arrow.resolve import UnsupportedByArrow, field_i
 from icewright.adapters.engines.arrow.tasks import Bin, FileSlice, Layout
 from icewright.adapters.engines.service.checked_entries import CheckedEntries
 from icewright.adapters.engines.service.content_file import ContentFile
-from icewright.adapters.engines.service.file_slices import (
-    constants_of,
-    identity_values,
-    reading_layout,
-    slice_of,
-)
+from icewright.adapters.engines.service.file_slices import constants_of, identity_values, reading_layout, slice_of
 from icewright.adapters.engines.service.folders import files_below
 from icewright.adapters.engines.service.footers import PARQUET_MAGIC
 from icewright.adapters.engines.service.manifest_files import DATA, DELETED, EQUALITY_DELETES, POSITION_DELETES

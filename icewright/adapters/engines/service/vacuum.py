@@ -252,12 +252,7 @@ class BranchVacuum:
         require_few_orphans(base, sets.unreached(paths, explained, files.canonical).height, scanned, max_ratio, look)
 
     def _swept(
-        self,
-        work: VacuumOf,
-        orphans: Sequence[FileAction],
-        deleted: DeletionResult,
-        scanned: int,
-        notes: Sequence[str],
+        self, work: VacuumOf, orphans: Sequence[FileAction], deleted: DeletionResult, scanned: int, notes: Sequence[str]
     ) -> Outcome:
         list_snapshots = {int(m[1]) for f in deleted.files or deleted.waiting if (m := _LIST_OF.search(f.path))}
         other_snapshots = list_snapshots - self._expired.get(work.table.content_id, set())

@@ -316,11 +316,7 @@ def _translated_error(base: TableMetadata, error: Exception) -> Exception:
 
 
 def _outcome(
-    step: SparkStep,
-    rows: Sequence[Mapping[str, Any]],
-    done: Effect,
-    base: TableMetadata,
-    after: TableMetadata,
+    step: SparkStep, rows: Sequence[Mapping[str, Any]], done: Effect, base: TableMetadata, after: TableMetadata
 ) -> Outcome:
     row = {name: sum(int(r.get(name) or 0) for r in rows) for name in rows[0]}
     match step:
