@@ -54,15 +54,15 @@ class Counting:
 class RewriteDataFiles:
     """Merge data files and apply their deletes, as Spark's `rewrite_data_files` does."""
 
-    where: str | None  # says the partitions; None: all of them
-    user_where: str | None  # what a policy adds: free text, checked before it is used
-    strategy: str
-    sort_order: str | None
-    options: Mapping[str, str]
-    partitions: tuple[PartitionKey, ...]  # the partitions that `where` names
-    by_deletes: bool  # files with deletes are rewritten whatever their size
-    files: int  # candidates as counted, for people and for cost
-    bytes: int
+    where: str | None = None  # says the partitions; None: all of them
+    user_where: str | None = None  # what a policy adds: free text, checked before it is used
+    strategy: str = "binpack"
+    sort_order: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    partitions: tuple[PartitionKey, ...] = ()  # the partitions that `where` names
+    by_deletes: bool = False  # files with deletes are rewritten whatever their size
+    files: int = 0  # candidates as counted, for people and for cost
+    bytes: int = 0
     kernel: Kernel = Kernel.SPARK
     may_fall_back: bool = True  # to Spark's path for what Arrow turns out not to do
     memory_bytes: int = 0  # of a task of the Arrow kernel

@@ -24,21 +24,13 @@ _KNOBS = Knobs(  # targets and retention are the defaults
 )
 _SIZES = thresholds(_KNOBS)
 _REWRITE = RewriteDataFiles(
-    where=None,
-    user_where=None,
-    strategy="binpack",
-    sort_order=None,
     options={
         "target-file-size-bytes": str(_SIZES.target_bytes),
         "min-file-size-bytes": str(_SIZES.min_bytes),
         "max-file-size-bytes": str(_SIZES.max_bytes),
         "min-input-files": "5",
         "max-file-group-size-bytes": str(100 * 1024 * MEGABYTE),
-    },
-    partitions=(),
-    by_deletes=False,
-    files=0,
-    bytes=0,
+    }
 )
 _MERGE = RewriteManifests(((0, ManifestContent.DATA),), _SIZES.manifest_target_bytes, by_spark=True, use_caching=False)
 _Call = tuple[Operation, Begun]

@@ -170,24 +170,16 @@ class LayoutMeasuring:
             "rewrite-all": "true",
         }
         step = RewriteDataFiles(
-            where=None,
-            user_where=None,
             strategy="sort",
             sort_order=f"zorder({layout.order})" if layout.zorder else layout.order,
             options={name: str(value) for name, value in options.items()},
-            partitions=(),
-            by_deletes=False,
             files=self.sample.files,
             bytes=self.sample.bytes,
             kernel=Kernel.ARROW,
             may_fall_back=False,
             memory_bytes=TASK_MEMORY.default * MEGABYTE,
             branch=MEASURED_ON,
-            properties={
-                **blooms,
-                **{name.replace("-enabled.", "-ndv.", 1): str(rows) for name in blooms},
-                **dictionaries,
-            },
+            properties={**blooms, **{n.replace("-enabled.", "-ndv.", 1): str(rows) for n in blooms}, **dictionaries},
         )
 
         def rewrite(session: SparkSession) -> StepResult:
