@@ -183,7 +183,7 @@ def _spread(facts: TableFacts, writer: str, commits: Sequence[Snapshot]) -> Iter
 
 
 def _simulated(facts: TableFacts, now: _Habit, advised: _Habit) -> SimulatedEffect:
-    """Return what both habits cost in a table that is partitioned as this one."""
+    """Return the simulated cost of both habits in a table that is partitioned like this one."""
     from icewright.core.simulation.habits import Habit, habit_cost
     from icewright.core.simulation.trace import layout_of
 

@@ -100,7 +100,7 @@ def resources(ref: TableRef, location: str | None, pool: str | None) -> tuple[st
 
 
 def is_own_limit(error: Exception) -> bool:
-    """Return whether this process could not ask, as it reached a limit of its own: nobody that it asks is at fault."""
+    """Return whether this process reached a limit of its own, so that no resource that it asked is at fault."""
     return any(limit in str(error) for limit in _OWN_LIMITS)
 
 

@@ -141,10 +141,10 @@ def learned(due: Due, recent: Sequence[Mapping[str, float]], pool: Experience) -
 
 
 def _fit(runs: Sequence[tuple[float, float]]) -> CostFit | None:
-    """Return how cost follows size in runs of which the model says one and they took another, the newest first.
+    """Return how the cost of runs follows their size; None for fewer than five. Each is its predicted and real cost.
 
-    A cold start, or another job beside, makes a run many times as long: one such moves no median. The fixed part is
-    that with which the runs scatter least. The newest five say how much it is. Fewer than five tell nothing.
+    The runs come newest first. A cold start, or another job beside, makes a run many times as long: one such moves no
+    median. The fixed part is that with which the runs scatter least, and the newest five say how much it is.
     """
     if len(runs) < LEAST_RUNS:
         return None

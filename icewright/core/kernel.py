@@ -165,7 +165,7 @@ def dictionary_properties(
 
 
 def _filtered(schema: Mapping[str, Any], names: str | None) -> Sequence[str]:
-    """Return those of the names, separated by commas, that are of columns that filters compare."""
+    """Return the columns of a list separated by commas whose types filters compare."""
     chosen = {name.strip() for name in (names or "").split(",")}
     fields = (field for field in schema.get("fields", ()) if isinstance(field["type"], str))
     return [str(field["name"]) for field in fields if field["type"] in _FILTERED and field["name"] in chosen]

@@ -67,7 +67,7 @@ class RowLayout:
 
     @property
     def plain(self) -> RowLayout:
-        """Return the same order without filters in the files, which no prediction knows."""
+        """Return the same order without bloom filters and dictionaries, whose effect no prediction knows."""
         return replace(self, blooms=(), dictionaries=())
 
     @property

@@ -364,7 +364,7 @@ def deletes_are_merged_instead(partition: PartitionFacts, knobs: Knobs) -> bool:
 
 
 def pays_from(value: float, cost: float, knobs: Knobs, written: datetime | None, now: datetime) -> datetime | None:
-    """Return when to value a merge again that does not pay yet: the longer its writer is silent, the more it is worth.
+    """Return when a merge that does not pay yet may pay: its value grows while its writer is silent.
 
     `written` is the last write before that silence; None where time alone adds nothing.
     """

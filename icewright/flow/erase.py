@@ -109,7 +109,7 @@ def erase(
 
 
 def _search(runtime: Runtime, ref: TableRef, predicate: str) -> RowSearchReport:
-    """Return the matching rows, each file with what keeps it beyond its age, whatever an erasure's run does.
+    """Return the matching rows, each file with what keeps it beyond its age even when an erasure runs.
 
     A file that is old enough already has no time from which it may go.
     """

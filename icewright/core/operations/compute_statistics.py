@@ -115,6 +115,6 @@ def _counted(newer: Collection[Snapshot], read: int) -> tuple[int, int]:
 
 
 def _sum(snapshots: Collection[Snapshot], name: str, otherwise: int) -> int:
-    """Return the sum of a number in the summaries of snapshots; another number where one of them lacks it."""
+    """Return the sum of a number over the summaries of snapshots; `otherwise` if one of them lacks the number."""
     numbers = [stated_number(snapshot, name) for snapshot in snapshots]
     return otherwise if None in numbers else sum(filter(None, numbers))

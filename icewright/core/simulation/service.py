@@ -181,8 +181,6 @@ class SimulatedService:
         """Return the number of tables with due work that has not begun."""
         return len(self._due)
 
-    # -- looking
-
     def _pass(self) -> None:
         """Evaluate changed tables and those whose time has come, then begin jobs within the limits."""
         world = self._world
@@ -220,8 +218,6 @@ class SimulatedService:
         else:
             self._due.pop(number, None)
 
-    # -- planning
-
     def _enqueue(self, number: int) -> None:
         """Put a table with due work into the queue; one in cooldown joins when that ends."""
         candidate = self._due[number]
@@ -252,8 +248,6 @@ class SimulatedService:
             self._plan_waits = True
             earliest = self._world.now if self._planned is None else self._planned + _PACE
             self._world.at(max(self._world.now, earliest), self._plan)
-
-    # -- running
 
     def _start(self, number: int, job: PlannedJob) -> None:
         known = self._known[number]

@@ -143,7 +143,7 @@ def restoring_request(
         # one without a parent sets the table's number back
         snapshot_again.setdefault("parent-snapshot-id", _NO_SNAPSHOT)
     if next_row_id is not None:
-        snapshot_again |= {"first-row-id": next_row_id, "added-rows": 0}  # its rows have theirs, in the manifest list
+        snapshot_again |= {"first-row-id": next_row_id, "added-rows": 0}  # its rows have ids, by its manifest list
     missing = ref.snapshot_id not in after.by_id
     added = [{"action": "add-snapshot", "snapshot": snapshot_again}] if missing else []
     return {

@@ -152,7 +152,7 @@ class StorageOpener(Opener):
 
 @contextmanager
 def refusing(ref: TableRef, effect: str, code: str) -> Iterator[None]:
-    """Turn the errors of reading a table's files into `Refused` with a code, and of a damaged file into that of one."""
+    """Translate errors of reading a table's files: into `Refused` with the code, or the error of a damaged file."""
     try:
         yield
     except UnsupportedByArrow as error:

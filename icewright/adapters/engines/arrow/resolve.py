@@ -54,7 +54,7 @@ def _has_ids(field: pa.Field) -> bool:
 
 
 def children(kind: pa.DataType) -> list[pa.Field]:
-    """Return the fields of a type that has some, those of a list or map as one and two."""
+    """Return the fields inside a struct, the two of a map or the one of a list; none of other types."""
     if pa.types.is_struct(kind):
         return [kind.field(i) for i in range(kind.num_fields)]
     if pa.types.is_map(kind):

@@ -177,7 +177,7 @@ class Sketching:
             return None  # a file that is missing or broken is of no use: all rows are read
 
     def _appended(self, snapshot: Snapshot) -> list[LiveData] | None:
-        """Return the data files that the snapshot added, there as long as it is; None unless all are found."""
+        """Return the live data files that the snapshot added; None unless all that it added are found."""
         listed = self.files.manifests(snapshot)
         own = [m for m in listed if m.content is ManifestContent.DATA and m.added_snapshot_id == snapshot.snapshot_id]
         added = self._paths(own, snapshot, ADDED)

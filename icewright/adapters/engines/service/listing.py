@@ -229,7 +229,7 @@ def namesakes(files: pl.DataFrame, names: pl.Series) -> tuple[Mapping[str, str],
 
 
 def _hidden(relative: pl.Series, metadata: TableMetadata) -> pl.Series:
-    """Return paths with a part that begins with `_` or `.`, unless the part is a partition whose field is named so."""
+    """Return which paths have a part that begins with `_` or `.`, unless the part is a partition of such a field."""
     names = {f.name for spec in metadata.specs for f in spec.fields if f.name[:1] in ("_", ".")}
     if names:
         own = "".join(f"(?!{re.escape(name)}=)" for name in names)

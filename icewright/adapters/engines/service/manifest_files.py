@@ -215,7 +215,7 @@ class ManifestWriter:
     def added(
         self, values: Mapping[int, Any], partition: tuple[Any, ...], snapshot_id: int, sequence: int | None
     ) -> Entry:
-        """Return the entry of a new file, by field id, in a partition of the writer's spec; of data if not said."""
+        """Return the entry of a new file in a partition; the values, by field id, are of data if none says."""
         names = self._names
         record = {name: values.get(number) for number, name in names.items()}
         tuple_names = (field["name"] for field in self._partition_fields)

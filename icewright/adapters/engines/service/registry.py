@@ -267,7 +267,7 @@ class TableRegistry:
         return [table for table in answers.values() if isinstance(table, Registration)], problems | failed
 
     def _as_links_lead(self, metadata: TableMetadata, registered: Registered) -> Mapping[str, str]:
-        """Return where the folders of all tables lead now; for those of another disk that hangs the record counts."""
+        """Return where the links of all tables' folders lead now; on another disk that hangs, where the record says."""
         leads: dict[str, str] = {}
         disks: dict[str, set[str]] = {}
         own, mounted = {_NO_DISK}, mounts()

@@ -73,7 +73,7 @@ def require_true_values(
 def of_true_values(
     work: Work, files: TableFiles, catalog: Catalog, request: StepRequest, step: RewriteDataFiles
 ) -> Work:
-    """Return the work, which fails as `require_true_values` does on the table as it is by then."""
+    """Return work that first checks the table, as it is by then, by `require_true_values`."""
 
     def checked(session: SparkSession) -> StepResult:
         require_true_values(files, catalog.load(request.base.ref), step, request.check)

@@ -73,7 +73,7 @@ class SparkApplication(Protocol):
         """Return cores, active tasks and pending tasks; None if Spark does not report them."""
 
     def job_tasks(self, tag: str) -> tuple[int, int, int] | None:
-        """Return the same while tagged work runs, of that work alone where Spark tells it apart."""
+        """Return `tasks` while tagged work runs: of that work alone where Spark tells which tasks are its."""
 
     def stop(self) -> None:
         """Stop or leave the application and free its resources in this process."""
