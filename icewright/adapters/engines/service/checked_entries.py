@@ -129,7 +129,9 @@ class CheckedEntries:
             live = [entry for entry in entries if entry.status != DELETED]
             rows = list(self._rows[path].values())
             for row in rows:
-                self._check_row(path, row, entries, live, partition)
+                for kind, detail in self._wrong_row(row, entries, partition):
+                    self._add(kind, "manifest", path, detail)
+                self._check_sequences(row, live)
             self._check_rows(path, rows)
             self._check_entries(path, live)
             yield from entries if gone else live
@@ -199,16 +201,8 @@ class CheckedEntries:
             if times > 1:
                 detail = f"the manifest list names it {times} times"
                 self._add(FileFaultKind.DUPLICATE, "manifest", manifest, detail, snapshot_id)
-        for content, total in enumerate(_TOTALS):
-            named = [
-                (row.get(ids.ADDED_FILES), row.get(ids.EXISTING_FILES))
-                for row in rows
-                if (row.get(ids.MANIFEST_CONTENT) or 0) == content
-            ]
-            live, stated = sum((a or 0) + (b or 0) for a, b in named), summary_number(snapshot, total)
-            if live < stated and not any(None in counts for counts in named):
-                detail = f"its manifests have {live} of the {stated} files that its snapshot's {total} counts"
-                self._add(FileFaultKind.WRONG_COUNT, "manifest list", path, detail, snapshot_id)
+        for detail in _wrong_totals(rows, snapshot):
+            self._add(FileFaultKind.WRONG_COUNT, "manifest list", path, detail, snapshot_id)
 
     def read(self, path: str) -> tuple[list[ContentFile], Schema]:
         """Return all entries of a manifest, and the schema of its partition tuples. Raises `MetadataUnreadable`."""
@@ -243,37 +237,36 @@ class CheckedEntries:
         """Return the sequence number of a manifest, by the first list that names it."""
         return next(iter(self._rows[path].values()), {}).get(ids.MANIFEST_SEQUENCE_NUMBER) or 0
 
-    def _check_row(
-        self, path: str, row: Row, entries: Sequence[ContentFile], live: Sequence[ContentFile], partition: Schema
-    ) -> None:
-        """Compare a manifest list's row with the entries of its manifest."""
-
-        def add(kind: FileFaultKind, detail: str) -> None:
-            self._add(kind, "manifest", path, detail)
-
+    def _wrong_row(
+        self, row: Row, entries: Sequence[ContentFile], partition: Schema
+    ) -> Iterator[tuple[FileFaultKind, str]]:
+        """Yield where a manifest list's row says other than the entries of its manifest."""
         for status, (files_id, rows_id) in _COUNTS.items():
             chosen = [entry for entry in entries if entry.status == status]
             for field_id, count in (files_id, len(chosen)), (rows_id, sum(entry.records for entry in chosen)):
                 if row.get(field_id) not in (None, count):
-                    add(FileFaultKind.WRONG_COUNT, f"field {field_id} of its list says {row[field_id]}, not {count}")
+                    yield FileFaultKind.WRONG_COUNT, f"field {field_id} of its list says {row[field_id]}, not {count}"
         if row.get(ids.MANIFEST_KEY_METADATA) is not None and not self._is_encrypted:
-            add(FileFaultKind.UNREADABLE, "its list has a key of it, and the table is not encrypted")
-        for kind, detail in self._wrong_identity(row, entries, partition):
-            add(kind, detail)
+            yield FileFaultKind.UNREADABLE, "its list has a key of it, and the table is not encrypted"
+        yield from self._wrong_identity(row, entries, partition)
+        live = [entry for entry in entries if entry.status != DELETED]
         partitions = {repr(entry.partition): entry.partition for entry in live}.values()  # -0.0 and 0.0 are two
         for detail in uncovered(partition_fields(partition), row.get(ids.PARTITION_SUMMARIES), partitions):
-            add(FileFaultKind.WRONG_BOUNDS, detail)
-        least, most = row.get(ids.MIN_SEQUENCE_NUMBER) or 0, row.get(ids.MANIFEST_SEQUENCE_NUMBER) or 0
-        for entry in live:
-            if not least <= entry.sequence <= most:
-                detail = f"its sequence number {entry.sequence} is outside its manifest's, {least} to {most}"
-                self._add_file(FileFaultKind.WRONG_SEQUENCE, entry, detail)
+            yield FileFaultKind.WRONG_BOUNDS, detail
         next_row_id, first = self.document.get("next-row-id"), row.get(ids.MANIFEST_FIRST_ROW_ID)
         if next_row_id is not None and first is not None:
             assigned = first + sum(entry.records for entry in live if entry.first_row_id is None)
             stated = [entry.first_row_id + entry.records for entry in live if entry.first_row_id is not None]
             if (end := max([assigned, *stated])) > next_row_id:
-                add(FileFaultKind.WRONG_ROW_IDS, f"its row ids end at {end}, the table's next one is {next_row_id}")
+                yield FileFaultKind.WRONG_ROW_IDS, f"its row ids end at {end}, the table's next one is {next_row_id}"
+
+    def _check_sequences(self, row: Row, live: Sequence[ContentFile]) -> None:
+        """Compare the sequence numbers of entries with those that a manifest list says of their manifest."""
+        least, most = row.get(ids.MIN_SEQUENCE_NUMBER) or 0, row.get(ids.MANIFEST_SEQUENCE_NUMBER) or 0
+        for entry in live:
+            if not least <= entry.sequence <= most:
+                detail = f"its sequence number {entry.sequence} is outside its manifest's, {least} to {most}"
+                self._add_file(FileFaultKind.WRONG_SEQUENCE, entry, detail)
 
     def _check_rows(self, path: str, rows: Sequence[Row]) -> None:
         """Compare what manifest lists say of one manifest, which does not change."""
@@ -354,3 +347,13 @@ class CheckedEntries:
     ) -> None:
         concerned = self.concern(path) if snapshot_ids is None else snapshot_ids
         self.faults.append(FileFault(kind, file, path, detail, concerned))
+
+
+def _wrong_totals(rows: Sequence[Row], snapshot: Snapshot) -> Iterator[str]:
+    """Yield where the manifests of a list have fewer files than the snapshot's summary counts, as far as all say."""
+    for content, total in enumerate(_TOTALS):
+        of_content = [row for row in rows if (row.get(ids.MANIFEST_CONTENT) or 0) == content]
+        named = [(row.get(ids.ADDED_FILES), row.get(ids.EXISTING_FILES)) for row in of_content]
+        live, stated = sum((a or 0) + (b or 0) for a, b in named), summary_number(snapshot, total)
+        if live < stated and not any(None in counts for counts in named):
+            yield f"its manifests have {live} of the {stated} files that its snapshot's {total} counts"
