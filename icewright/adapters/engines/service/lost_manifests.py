@@ -86,16 +86,10 @@ class LostManifests:
     ) -> bytes | None:
         manifest = lost.manifest
         theirs = [entry.manifest for entry in self._listed(neighbour)]
-        if not theirs or manifest.path in {candidate.path for candidate in theirs}:
+        alike = [candidate for candidate in theirs if _kind(candidate) == _kind(manifest)]
+        if not alike or manifest.path in {candidate.path for candidate in theirs}:
             return None
-        alike = [
-            candidate
-            for candidate in theirs
-            if (candidate.spec_id, candidate.content) == (manifest.spec_id, manifest.content)
-        ]
         read = {candidate.path: read_manifest(self.files, candidate.path) for candidate in alike}
-        if not read:
-            return None
         model = next(iter(read.values()))
         writer = ManifestWriter(model, self.base, manifest.spec_id, ManifestContent(manifest.content))
         live: dict[FileKey, Entry] = {}
@@ -104,22 +98,32 @@ class LostManifests:
             live |= _by_key(writer, candidate, read[candidate.path], live)
             deleted |= _by_key(writer, candidate, read[candidate.path], deleted, (DELETED,))
         if neighbour.parent_id == snapshot.snapshot_id:
-            # all snapshots of format v1 have the number 0, which therefore names none of them
-            added_by = {s.sequence_number: s.snapshot_id for s in self.base.snapshots if s.sequence_number}
-            if not manifest.existing_files:
-                added_by[0] = manifest.added_snapshot_id
-            live = {key: entry for key, entry in live.items() if entry.snapshot_id != neighbour.snapshot_id} | {
-                key: replace(entry, snapshot_id=added_by[entry.file_sequence or 0])
-                for key, entry in deleted.items()
-                if entry.snapshot_id == neighbour.snapshot_id
-            }
+            live = self._live_before(neighbour, live, deleted, manifest)
         for other in listed:
-            same = (other.manifest.spec_id, other.manifest.content) == (manifest.spec_id, manifest.content)
-            if same and other is not lost:
-                named = _by_key(writer, other.manifest, read_manifest(self.files, other.manifest.path), {})
-                live = {key: entry for key, entry in live.items() if key not in named}
+            if other is not lost and _kind(other.manifest) == _kind(manifest):
+                for named in _by_key(writer, other.manifest, read_manifest(self.files, other.manifest.path), {}):
+                    live.pop(named, None)
         entries = [_as_listed(entry, manifest) for entry in live.values()]
         return writer.same_length(entries, manifest.length) if _agrees(writer, entries, lost) else None
+
+    def _live_before(
+        self, child: Snapshot, live: Mapping[FileKey, Entry], deleted: Mapping[FileKey, Entry], lost: ManifestFile
+    ) -> dict[FileKey, Entry]:
+        """Return what was live before the child: without what it added, and with what it deleted."""
+        # all snapshots of format v1 have the number 0, which therefore names none of them
+        added_by = {s.sequence_number: s.snapshot_id for s in self.base.snapshots if s.sequence_number}
+        if not lost.existing_files:
+            added_by[0] = lost.added_snapshot_id
+        kept = {key: entry for key, entry in live.items() if entry.snapshot_id != child.snapshot_id}
+        return kept | {
+            key: replace(entry, snapshot_id=added_by[entry.file_sequence or 0])
+            for key, entry in deleted.items()
+            if entry.snapshot_id == child.snapshot_id
+        }
+
+
+def _kind(manifest: ManifestFile) -> tuple[int, int]:
+    return manifest.spec_id, manifest.content
 
 
 def _by_key(
