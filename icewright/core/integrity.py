@@ -114,7 +114,9 @@ class IntegrityReport:
 def metadata_faults(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[FileFault]:
     """Yield where a metadata file contradicts itself; `document` is its JSON. Most of this breaks no snapshot yet."""
     checks = _wrong_references, _wrong_ancestry, _wrong_ids, _wrong_sources, _wrong_names, _wrong_logs
-    for finding in (*checks, _too_new, _ambiguous, _unfit, _refused):
+    # for which Iceberg's library loads no such table, or reads none of its files
+    refused = _repeated_numbers, _repeated_columns, _impossible_retention, _wrong_mapping
+    for finding in (*checks, _too_new, _ambiguous, _unfit, *refused):
         for kind, detail, snapshot_ids in finding(metadata, document):
             yield FileFault(kind, "metadata", metadata.metadata_location, detail, tuple(snapshot_ids))
 
@@ -328,8 +330,8 @@ def _exact(fields: Iterable[Mapping[str, Any]]) -> Iterator[int]:
                 yield column["id"]
 
 
-def _refused(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
-    """Yield that for which Iceberg's library does not load the table, or reads none of its files."""
+def _repeated_numbers(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
+    """Yield numbers of snapshots, schemas, specs and orders that are there twice, or in use and not there."""
     for names, (number, chosen) in _NUMBERED.items():
         numbers = Counter(item[number] for item in document.get(names) or () if number in item)
         for twice, times in numbers.items():
@@ -338,11 +340,17 @@ def _refused(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_
         none = (None, _NO_SNAPSHOT) if names == "snapshots" else ()
         if names in document and (current := document.get(chosen)) not in (*none, *numbers):
             yield FileFaultKind.WRONG_FIELDS, f"its {chosen} is {current}, and it has no such {number}", metadata.by_id
+
+
+def _repeated_columns(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_Finding]:
     for schema in document.get("schemas") or (metadata.schema,):
         fields = [(number, ".".join(path)) for number, path, _ in columns(schema, elements=True)]
         counted = Counter(f"id {number}" for number, _ in fields) + Counter(f"name {name}" for _, name in fields)
         for twice in (what for what, times in counted.items() if times > 1):
             yield FileFaultKind.WRONG_FIELDS, f"a schema has several columns of the {twice}", metadata.by_id
+
+
+def _impossible_retention(metadata: TableMetadata, _: Mapping[str, Any]) -> Iterator[_Finding]:
     for ref in metadata.refs:
         ages = [age.total_seconds() for age in (ref.max_snapshot_age, ref.max_ref_age) if age is not None]
         kept = () if ref.min_snapshots_to_keep is None else (ref.min_snapshots_to_keep,)
@@ -350,6 +358,9 @@ def _refused(metadata: TableMetadata, document: Mapping[str, Any]) -> Iterator[_
         if of_branches or any(value <= 0 for value in (*ages, *kept)):
             detail = f"{ref.kind} {ref.name} has a retention that no {ref.kind} can have"
             yield FileFaultKind.WRONG_SNAPSHOT, detail, metadata.by_id
+
+
+def _wrong_mapping(metadata: TableMetadata, _: Mapping[str, Any]) -> Iterator[_Finding]:
     if name_mapping(metadata) != metadata.properties.get(NAME_MAPPING):
         detail = f"its {NAME_MAPPING} is no list of names, or has a name or an id twice"
         yield FileFaultKind.WRONG_FIELDS, detail, metadata.by_id

@@ -91,16 +91,8 @@ class CatalogCalls:
         setting: str = "",
         failing: Callable[[], str | None] = lambda: None,
     ) -> T:
-        oldest = self._running.get(key)
-        if oldest is not None and not oldest.thread.is_alive():
-            oldest = None
-        hung = 0 if oldest is None else oldest.hung
-        if oldest is not None and oldest.overdue:
-            if isinstance(key, TableRef) or oldest.blocks(self.seconds()):
-                raise _Overdue("has not answered an earlier request yet")
-            oldest, hung = None, hung + 1
+        oldest, hung = self._unanswered(key)
         answer: Future[T] = Future()
-
         work = SupervisedWork(f"ask {key}", self.seconds)
 
         def run() -> None:
@@ -112,12 +104,7 @@ class CatalogCalls:
         if oldest is None:
             self._running[key] = oldest = running
         while True:
-            left = running.began + limit.total_seconds() - self.seconds()
-            if isinstance(key, TableRef):
-                idle, longest = oldest.work.idle_seconds(), max(limit, _LONGEST_READ).total_seconds()
-                left = min(limit.total_seconds() - idle, oldest.began + longest - self.seconds())
-                if idle < _LOOK_SECONDS:
-                    progress()
+            left = self._seconds_left(key, running, oldest, limit.total_seconds())
             with suppress(TimeoutError):
                 return answer.result(min(_LOOK_SECONDS, max(0.0, left)))
             if answer.done():
@@ -131,6 +118,27 @@ class CatalogCalls:
             running.overdue = True
             self._running[key] = running
             raise _Overdue(reason)
+
+    def _unanswered(self, key: str | TableRef) -> tuple[_Running | None, int]:
+        """Return the oldest call that is still waited for, and how many hang. Raises `_Overdue` where one blocks."""
+        oldest = self._running.get(key)
+        if oldest is None or not oldest.thread.is_alive():
+            return None, 0
+        if not oldest.overdue:
+            return oldest, oldest.hung
+        if isinstance(key, TableRef) or oldest.blocks(self.seconds()):
+            raise _Overdue("has not answered an earlier request yet")
+        return None, oldest.hung + 1
+
+    def _seconds_left(self, key: str | TableRef, running: _Running, oldest: _Running, limit: float) -> float:
+        """Return how long a call is still waited for; the progress of a read is that of who waits for it, too."""
+        if not isinstance(key, TableRef):
+            return running.began + limit - self.seconds()
+        idle = oldest.work.idle_seconds()
+        if idle < _LOOK_SECONDS:
+            progress()
+        longest = max(limit, _LONGEST_READ.total_seconds())
+        return min(limit - idle, oldest.began + longest - self.seconds())
 
 
 class SharedCall(Generic[T]):
