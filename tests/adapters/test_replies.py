@@ -257,10 +257,10 @@ def test_a_commit_to_a_busy_server(server: Server, status: int, outcome: type[Ex
 
 
 def test_an_error_that_quotes_the_token(server: Server) -> None:
-    """No message has it, of either kind of catalog."""
+    """No message has it, of either kind of catalog, nor what another header of the configuration holds."""
 
     def quote(request: BaseHTTPRequestHandler) -> None:
-        why = f"{request.headers['Authorization']} is not valid"
+        why = f"{request.headers['Authorization']} is not valid, nor is {request.headers['X-Api-Key']}"
         content = json.dumps({"message": why, "error": {"message": why}}).encode()
         request.send_response(401)
         request.send_header("Content-Length", str(len(content)))
@@ -268,11 +268,11 @@ def test_an_error_that_quotes_the_token(server: Server) -> None:
         request.wfile.write(content)
 
     server.table = server.listing = quote
-    rest = RestCatalog(
-        rest_catalog("lake", {"uri": server.address, "token": "hush-4711"}), LocalStorage(), FixedClock()
-    )
-    for ask in (rest.pointers, NessieClient("lake", f"{server.address}/api/v2", "hush-4711").references):
-        with pytest.raises(CatalogUnavailable, match=r"Bearer \*\*\* is not valid"):
+    properties = {"uri": server.address, "token": "hush-4711", "header.X-Api-Key": "hush-4712"}
+    rest = RestCatalog(rest_catalog("lake", properties), LocalStorage(), FixedClock())
+    nessie = NessieClient("lake", f"{server.address}/api/v2", "hush-4711")
+    for ask, key in ((rest.pointers, r"\*\*\*"), (nessie.references, "None")):
+        with pytest.raises(CatalogUnavailable, match=rf"Bearer \*\*\* is not valid, nor is {key}"):
             ask()
     rest.close()
 

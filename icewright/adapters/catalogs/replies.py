@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,8 @@ _CHUNK = 1 << 16
 _PATIENCE = 90.0  # seconds for any reply, from its first byte
 _LEAST_RATE = 1 << 16  # bytes a second of a longer one
 _UNTRUSTED = "certificate verify failed"
+_SECRET_HEADER = re.compile("auth|cookie|credential|key|password|secret|token", re.IGNORECASE)
+_SHORTEST = 4  # characters of a secret: fewer occur in too many words
 
 
 class PacedAdapter(HTTPAdapter):
@@ -158,8 +161,12 @@ def _without_credentials(response: Response, body: bytes) -> bytes:
     """Return a reply without the request's credentials, which errors of some servers quote, and messages have those."""
     if response.ok:
         return body
-    scheme, _, credentials = str(response.request.headers.get("Authorization") or "").partition(" ")
-    return body.replace((credentials or scheme).encode(), b"***") if scheme else body
+    for name, value in response.request.headers.items():
+        scheme, _, credentials = str(value).partition(" ")
+        secret = (credentials or scheme) if name.lower().endswith("authorization") else str(value)
+        if _SECRET_HEADER.search(name) and len(secret) >= _SHORTEST:
+            body = body.replace(secret.encode(), b"***")
+    return body
 
 
 def _chunks(response: Response) -> Iterator[bytes]:
