@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         JobDetail,
         Knobs,
         LimitsModel,
+        LimitsPreview,
         Me,
         NewToken,
         Overview,
@@ -63,8 +64,6 @@ __all__ = ["Client", "Refusal", "UnknownAnswer"]
 
 class Client(Connection):
     """A client of one service; close it with `close` or a `with` block."""
-
-    # -- reads
 
     def me(self) -> Me:
         """Return the caller's name, grants and actions."""
@@ -198,7 +197,7 @@ class Client(Connection):
         return self._list("GET", "/pools")
 
     def limits(self) -> LimitsModel:
-        """Return the limits of jobs at a time, and how many there are now."""
+        """Return the limits of jobs and of GB-hours, and those that are set in the place of the configuration's."""
         return self._get("/limits")
 
     def permissions(self) -> Sequence[Document]:
@@ -219,8 +218,6 @@ class Client(Connection):
     ) -> Iterator[AuditEntry]:
         """Yield all changes and refusals that match the filters, newest first."""
         return self._pages("/audit", {"actor": actor, "action": action, "refused": refused, "since": _time(since)})
-
-    # -- changes
 
     def start(
         self,
@@ -358,6 +355,14 @@ class Client(Connection):
     def delete_rule(self, scope: str, version: int | None = None) -> None:
         """Remove the stored rule of a scope; a `version` other than the newest is a conflict."""
         self._request("DELETE", f"/policies/{_segment(scope)}", params={"version": version})
+
+    def set_limits(self, settings: Mapping[str, Any], version: int | None = None) -> LimitsModel:
+        """Replace the limits that are set in the place of the file's; `version` is the newest known."""
+        return self._document("PUT", "/limits", json={"set": dict(settings), "version": version})
+
+    def preview_limits(self, settings: Mapping[str, Any]) -> LimitsPreview:
+        """Return which limits such a change would change, and how many jobs would start now."""
+        return self._document("POST", "/limits/preview", json={"set": dict(settings)})
 
     def acknowledge(self, alert: int, note: str = "", *, silent_hours: int | None = None) -> AlertModel:
         """Acknowledge an open alert; for `silent_hours` no channel is told about it."""

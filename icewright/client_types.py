@@ -116,8 +116,6 @@ TableChange = TypedDict("TableChange", {"table": str, "knobs": list[KnobChange],
 Preview = TypedDict("Preview", {"matched": int, "changed": int, "evaluated": int, "items": list[TableChange]})
 PoolModel = TypedDict("PoolModel", {"name": str, "max_concurrent": int, "now": int, "gb_hours_per_day": float | None,
     "gb_hour_price": float | None, "spent_today": float})
-LimitsModel = TypedDict("LimitsModel", {"total": int, "per_worker": int, "per_operation": dict[str, int],
-    "max_jobs_per_detection": int, "max_wait_hours": dict[str, int], "catalogs": dict[str, dict[str, Any]]})
 ProcessModel = TypedDict("ProcessModel", {"holder": str, "kind": str, "started": str, "heartbeat": str, "slots": int,
     "drain_since": str | None, "details": dict[str, Any]})
 Severity = Literal["info", "warning", "critical"]
@@ -127,6 +125,13 @@ AlertModel = TypedDict("AlertModel", {"id": int, "rule": str, "severity": Severi
     "table": str | None, "message": str, "since": str, "raised_at": str | None, "resolved_at": str | None,
     "told": list[str], "acknowledgement": AcknowledgementModel | None})
 Tested = TypedDict("Tested", {"channel": str, "ok": bool, "error": str | None})
+LimitModel = TypedDict("LimitModel", {"name": str, "value": int | float | None, "configured": int | float | None,
+    "stored": bool, "help": str, "expects": str})
+LimitsModel = TypedDict("LimitsModel", {"total": int, "per_worker": int, "per_operation": dict[str, int],
+    "max_jobs_per_detection": int, "max_wait_hours": dict[str, int], "catalogs": dict[str, dict[str, Any]],
+    "items": list[LimitModel], "version": int, "author": str | None, "at": str | None})
+LimitChange = TypedDict("LimitChange", {"name": str, "before": int | float | None, "after": int | float | None})
+LimitsPreview = TypedDict("LimitsPreview", {"changed": list[LimitChange], "starts": int, "starts_after": int})
 ScopeModel = TypedDict("ScopeModel", {"enabled": bool, "namespaces": str, "tables": str,
     "detect_interval_seconds": int})
 CatalogModel = TypedDict("CatalogModel", {"enabled": bool, "namespaces": str, "tables": str,

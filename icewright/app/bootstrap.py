@@ -44,6 +44,7 @@ from icewright.core.table import TableRef
 from icewright.flow.alert import Alerting
 from icewright.flow.archive import Archiving, LazyArchive
 from icewright.flow.calibration import Calibration
+from icewright.flow.limits import CurrentLimits
 from icewright.flow.runtime import Listener, Runtime
 from icewright.flow.scopes import StoredScopes
 from icewright.ports import Archive, Clock, CommitReports, Engine, Trigger, VendedCredentials
@@ -216,7 +217,8 @@ def application(
             catalog = open_catalog(_properties(entry), _metadata_files(entry, files), clock, entry.environment)
             catalogs[name] = opened.enter_context(closing(catalog))
         reports = {name: opened.enter_context(closing(source)) for name, source in _reports(config).items()}
-        pools = {name: _pool(config, pool) for name, pool in config.pools.items()}
+        limits = CurrentLimits(config.limits, store.limits.get)
+        pools = {name: _pool(config, pool, partial(limits.of_pool, name)) for name, pool in config.pools.items()}
         for pool in pools.values():
             opened.callback(pool.stop)
         policy = partial(_policy, config, store, catalogs, command or {})
@@ -235,7 +237,7 @@ def application(
             clock=clock,
             policy=policy,
             scopes=StoredScopes({name: entry.scope for name, entry in config.catalogs.items()}, store.catalogs, clock),
-            limits=config.limits,
+            limits=limits,
             trigger=Trigger(kind, user(), holder()),
             vacuums=engine.vacuums if any(c.type == "nessie" for c in config.catalogs.values()) else {},
             process_has_ended=is_dead,
@@ -361,7 +363,7 @@ def _vended_credentials(
     return None if any(_SPELLING.place(path).within(_SPELLING.place(place)) for place in declared) else vended
 
 
-def _pool(config: Config, pool: PoolConfig) -> SparkPool:
+def _pool(config: Config, pool: PoolConfig, max_concurrent: Callable[[], int]) -> SparkPool:
     """Return a pool that knows every catalog that uses it."""
     users: Sequence[CatalogConfig] = [c for c in config.catalogs.values() if c.pool == pool.name]
     conf: dict[str, str] = {}
@@ -385,7 +387,7 @@ def _pool(config: Config, pool: PoolConfig) -> SparkPool:
         java=config.java_home,
         cache=config.cache_folder,
         log=config.cache_folder / "logs" / f"spark-{pool.name}.log",
-        max_concurrent=pool.max_concurrent,
+        max_concurrent=max_concurrent,
         remote=pool.remote,
         driver=driver,
     )

@@ -7,8 +7,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from icewright.core.capacity import Limits
+from icewright.core.limit_settings import limit_knob, limit_values
 from icewright.core.recovery import PointCosts, points
 from icewright.core.restore import total_rows
+from icewright.flow.limits import CurrentLimits
 from icewright.flow.undoable import removed_snapshots
 from icewright.ports import RestoreSnapshots
 
@@ -248,3 +250,17 @@ def waiting_document(waiting: WaitingDeletions) -> dict[str, Any]:
     fields = ("job_id", "files", "bytes", "failed", "planned_at", "delete_after", "reason")
     document = {name: getattr(waiting, name) for name in fields}
     return document | {"table": str(waiting.ref), "operations": [str(op) for op in waiting.operations]}
+
+
+def limits_document(limits: CurrentLimits) -> dict[str, Any]:
+    """Return all limits that may be set without a restart, what the configuration says, and who set them when."""
+    stored, configured = limits.stored(), limit_values(limits.configured)
+    settings = {} if stored is None else stored.settings
+    items = []
+    for name, value in limit_values(limits()).items():
+        knob = limit_knob(name)
+        expects = f"{knob.expects}, or null for none" if knob.default is None else knob.expects
+        of_file = {"configured": configured.get(name), "stored": name in settings}
+        items.append({"name": name, "value": value, **of_file, "help": knob.help, "expects": expects})
+    version, author, at = (0, None, None) if stored is None else (stored.version, stored.author, stored.at)
+    return {"items": items, "version": version, "author": author, "at": at}

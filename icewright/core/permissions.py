@@ -51,6 +51,7 @@ class Action(enum.StrEnum):
     POLICIES_CHANGE = "policies.change"
     CATALOGS_VACUUM = "catalogs.vacuum"
     CATALOGS_CHANGE = "catalogs.change"
+    LIMITS_CHANGE = "limits.change"
     TABLES_COPY = "tables.copy"
     AUDIT_READ = "audit.read"
     TOKENS_MANAGE = "tokens.manage"
@@ -94,6 +95,7 @@ PERMISSIONS: Mapping[Action, Permission] = {
     Action.CATALOGS_VACUUM: Permission(_OWNERS, "vacuum a whole catalog"),
     Action.AUDIT_READ: Permission(_OWNERS, "read the audit log"),
     Action.CATALOGS_CHANGE: Permission(_ADMINS, "enable catalogs, and set which tables are maintained"),
+    Action.LIMITS_CHANGE: Permission(_ADMINS, "change limits of jobs, budgets of GB-hours, and prices"),
     Action.TABLES_COPY: Permission(_ADMINS, "copy tables to any place, and register tables from any place"),
     Action.TOKENS_MANAGE: Permission(_ADMINS, "list, make and revoke tokens"),
 }

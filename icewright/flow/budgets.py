@@ -11,8 +11,9 @@ from icewright.flow.runtime import Runtime
 
 def spending(runtime: Runtime, now: datetime) -> list[Spending]:
     """Return the budgets of pools and catalogs and their use today; without budgets the runs are not summed up."""
-    pools = {name: pool.gb_hours_per_day for name, pool in runtime.limits.pools.items()}
-    catalogs = {name: catalog.gb_hours_per_day for name, catalog in runtime.limits.catalogs.items()}
+    limits = runtime.limits()
+    pools = {name: pool.gb_hours_per_day for name, pool in limits.pools.items()}
+    catalogs = {name: catalog.gb_hours_per_day for name, catalog in limits.catalogs.items()}
     if not any((*pools.values(), *catalogs.values())):
         return []
     usage = runtime.store.planning.usage(Cadence.DAILY.start(now))

@@ -97,7 +97,7 @@ def _run_plans(
     futures: list[Future[JobResult]] = []
     running: dict[Future[JobResult], PlannedJob] = {}
     attempted: set[tuple[TableRef, Operation]] = set()
-    with WorkerThreads(runtime.limits.per_worker) as pool:
+    with WorkerThreads(runtime.limits().per_worker) as pool:
         while plan.jobs or running:
             for job in plan.jobs:
                 request = Request(job.ref, job.operations, job.table_uuid, dry_run=dry_run)

@@ -335,7 +335,7 @@ class OperationRunner:
         """Return what the GB-hours cost, as a metric; nothing where no price is configured."""
         scope = self.runtime.scopes.get(self.request.ref.catalog)
         pool = scope.pool if scope is not None and self.last_step is not None and on_pool(self.last_step) else None
-        money = self.runtime.limits.money(gb_hours, pool)
+        money = self.runtime.limits().money(gb_hours, pool)
         return {"money": round(money, 9)} if money else {}
 
 

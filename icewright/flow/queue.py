@@ -78,7 +78,7 @@ class Planning:
             self._renew_lease_at = now + LEASE / 4  # renewing at each call would write every few seconds
         _adapt(runtime, now)
         breakers = failing_resources(runtime)
-        inputs = (runtime.store.planning.change_token(), tuple(breakers))
+        inputs = (runtime.store.planning.change_token(), tuple(breakers), runtime.limits())
         if inputs == self._planned_from and now < self._replan_at:
             return 0
         runtime.store.jobs.promote(now - PROMOTE_AFTER)
@@ -149,13 +149,13 @@ def _without_unavailable(
 
 
 def _limits(runtime: Runtime) -> Limits:
-    """Return the configured limits, with those of pools as adapted."""
-    now = runtime.store.planning.pool_limits()
+    """Return the current limits, with those of pools as adapted."""
+    now, limits = runtime.store.planning.pool_limits(), runtime.limits()
     pools = {
         name: replace(pool, max_concurrent=min(pool.max_concurrent, now.get(name, pool.max_concurrent)))
-        for name, pool in runtime.limits.pools.items()
+        for name, pool in limits.pools.items()
     }
-    return replace(runtime.limits, pools=pools)
+    return replace(limits, pools=pools)
 
 
 def _adapt(runtime: Runtime, now: datetime) -> None:
@@ -163,7 +163,7 @@ def _adapt(runtime: Runtime, now: datetime) -> None:
     limits = runtime.store.planning.pool_limits()
     # the others may be gone
     processes = [row for row in runtime.store.processes.list() if now - row.heartbeat <= LEASE]
-    for name, pool in runtime.limits.pools.items():
+    for name, pool in runtime.limits().pools.items():
         limit = limits.get(name, pool.max_concurrent)
         changed = adapted(limit, _load(name, processes), pool.max_concurrent)
         if changed != limit:

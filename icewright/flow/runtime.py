@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, wait_exponential, wait_random
 
-from icewright.core.capacity import Limits
 from icewright.core.cost import Experience
 from icewright.core.errors import CommitConflict, CommitStateUnknown, FaultOwner, StorageUnavailable, UsageError
 from icewright.core.layering import Policy, matches_any
 from icewright.core.policy import Operation
 from icewright.core.runs import VERIFICATION_FAILED, JobState
 from icewright.core.table import TableRef
+from icewright.flow.limits import CurrentLimits
 from icewright.ports import Catalog, CatalogSettings, Clock, Engine, Store, TableFiles, Trigger, Vacuum
 
 
@@ -64,7 +64,7 @@ class Runtime:
     clock: Clock
     policy: Callable[[], Policy]
     scopes: Mapping[str, Scope]
-    limits: Limits
+    limits: CurrentLimits
     trigger: Trigger
     emit: Listener = lambda _kind, _details: None
     stopping: Callable[[], bool] = lambda: False  # whether the process is about to end

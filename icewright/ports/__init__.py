@@ -3,7 +3,7 @@
 from icewright.ports.access import AccessStore, AuditLog, IdempotencyKeys
 from icewright.ports.alerts import OPEN_ALERTS, AlertQuery, AlertStore, Notifier, PendingDelivery, QueueBacklog
 from icewright.ports.archive import Archive, Batch, OldHistory
-from icewright.ports.coordination import Breakers, CatalogSchedule, FleetPauses, Leases, ProcessRegistry
+from icewright.ports.coordination import Breakers, CatalogSchedule, FleetPauses, Leases, LimitSettings, ProcessRegistry
 from icewright.ports.engine import (
     Adoptable,
     CopyRequest,
@@ -57,6 +57,7 @@ from icewright.ports.rows import (
     Removal,
     RunRow,
     SnapshotPin,
+    StoredLimits,
     TableRow,
     Trigger,
     WaitingDeletions,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from icewright.core.breakers import Breaker
-from icewright.ports.rows import CatalogRow, CatalogSettings, FleetPause, ProcessRow
+from icewright.ports.rows import CatalogRow, CatalogSettings, FleetPause, ProcessRow, StoredLimits
 
 
 class CatalogSchedule(Protocol):
@@ -102,6 +102,16 @@ class FleetPauses(Protocol):
 
     def end(self) -> bool:
         """Let jobs begin again. Return False when the fleet was not paused. May be repeated."""
+
+
+class LimitSettings(Protocol):
+    """The limits that are set in the place of the configuration's. Each change is a compare-and-set."""
+
+    def get(self) -> StoredLimits | None:
+        """Return what is set, or None where nothing ever was."""
+
+    def put(self, settings: Mapping[str, Any], author: str, now: datetime, expected: int) -> int | None:
+        """Replace what is set, and return the new version; None unless the version is the expected one, at first 0."""
 
 
 class ProcessRegistry(Protocol):

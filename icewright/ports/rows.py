@@ -153,6 +153,16 @@ class RunRow:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredLimits:
+    """Limits that are set in the place of the configuration's, by their key paths there."""
+
+    settings: Mapping[str, Any]
+    author: str
+    at: datetime
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotPin:
     """A snapshot that a reader or a rewrite needs until a time."""
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from icewright.ports.access import AccessStore, AuditLog, IdempotencyKeys
 from icewright.ports.alerts import AlertStore
-from icewright.ports.coordination import Breakers, CatalogSchedule, FleetPauses, Leases, ProcessRegistry
+from icewright.ports.coordination import Breakers, CatalogSchedule, FleetPauses, Leases, LimitSettings, ProcessRegistry
 from icewright.ports.events import ActivityLog, EventInbox
 from icewright.ports.jobs import JobQueue, PlanningState, RunHistory
 from icewright.ports.ledger import DeletionLedger
@@ -37,6 +37,7 @@ class Store(Protocol):
     leases: Leases  # named leases, each of one process at a time
     breakers: Breakers  # circuit breakers of catalogs, storage places and pools
     fleet: FleetPauses  # the pause of the whole fleet
+    limits: LimitSettings  # limits in the place of the configuration's
     processes: ProcessRegistry  # services and workers that are alive
     inbox: EventInbox  # events that other systems push
     activity: ActivityLog  # the log of what happened, for people

@@ -56,7 +56,9 @@ def test_a_server_that_dies_behind_a_load_balancer_is_the_pools_fault(
 
 def test_a_job_that_was_given_up_holds_no_slot(tmp_path: Path) -> None:
     """Its thread hangs in a server that never answers; the next job begins as soon as it is given up."""
-    pool = SparkPool("far", "", {}, {}, (), None, tmp_path, tmp_path / "log", 1, remote="sc://x", look_seconds=0.01)
+    pool = SparkPool(
+        "far", "", {}, {}, (), None, tmp_path, tmp_path / "log", lambda: 1, remote="sc://x", look_seconds=0.01
+    )
     pool._application = MagicMock()
     hung, answer, waits = SupervisedWork("hangs"), threading.Event(), threading.Event()
 

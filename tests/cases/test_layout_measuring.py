@@ -27,6 +27,7 @@ from icewright.core.steps import Due
 from icewright.core.table import TableMetadata
 from icewright.flow.evaluate import evaluate_table
 from icewright.flow.layout import apply_layout, measure_layouts, predict_layouts
+from icewright.flow.limits import CurrentLimits
 from icewright.ports import MeasureRequest
 from tests.cases.conftest import ground, workspace
 from tests.cases.test_layouts import ROWS, rule, spread
@@ -90,7 +91,8 @@ def decided(
 ) -> LayoutDecision:
     """What is decided where Spark reads this share of the bytes by each promising layout."""
     engine: Any = Measured(workspace, share, iter(happens))
-    runtime = replace(workspace.runtime({"layout.apply": True}), engine=engine, limits=limits)
+    current = CurrentLimits(limits)
+    runtime = replace(workspace.runtime({"layout.apply": True}), engine=engine, limits=current)
     return apply_layout(runtime, ref(NAME), ["customer = 'c017'"], 100, dry_run=dry_run)[1]
 
 
@@ -245,7 +247,7 @@ def test_measuring_counts_in_the_budgets_of_the_day(workspace: Workspace) -> Non
     assert workspace.app.runtime.store.planning.usage(midnight).spent_by_pool == {"default": pytest.approx(0.3)}
     with pytest.raises(Refused, match=r"pool default has used up its 0\.3 GB-hours today"):
         measure_layouts(
-            replace(workspace.runtime(), limits=limits),
+            replace(workspace.runtime(), limits=CurrentLimits(limits)),
             predict_layouts(workspace.app.runtime, ref(NAME), ["customer = 'c017'"]),
             ["customer = 'c017'"],
         )

@@ -54,6 +54,8 @@ def test_a_change_by_command_line_is_in_the_audit_log(workspace: Workspace) -> N
         ("resume", "--everything"),
         ("config", "set", "lake.ops", "compact.enabled=false"),
         ("config", "unset", "lake.ops"),
+        ("config", "limits"),
+        ("config", "limits", "limits.global=9"),
         ("vacuum", "lake", "--yes"),
         ("register", "/nowhere", "--as", "lake.none.new", "--yes"),  # there is no such namespace
     ):
@@ -71,6 +73,7 @@ def test_a_change_by_command_line_is_in_the_audit_log(workspace: Workspace) -> N
         ("tables.pause", "the whole fleet", None, "done"),
         ("policies.change", "policy lake.ops", ("lake", "ops"), "done"),
         ("policies.change", "policy lake.ops", ("lake", "ops"), "done"),
+        ("limits.change", "the limits", None, "done"),
         ("catalogs.vacuum", "catalog lake", ("lake",), "done"),
         ("tables.copy", "lake.none.new", ("lake", "none"), "failed"),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -140,6 +141,20 @@ def test_stored_knobs_are_unset(workspace: Workspace) -> None:
     assert workspace("config", "unset", "lake.web").out == "lake.web: unset compact.min_input_files\n"
     assert value("compact.min_input_files")[1] == "default"
     assert workspace("config", "unset", "lake.web").code == 2
+
+
+def test_limits_are_set_in_the_place_of_the_file(workspace: Workspace) -> None:
+    """What is set holds in the next process, beside what the file says, until it is unset; a fault sets nothing."""
+    set_limits = workspace("config", "limits", "limits.global=9", "pools.default.gb_hours_per_day=2.5", "--json").json
+    assert (set_limits["version"], set_limits["items"][0]["value"]) == (1, 9)
+    assert re.search(r"limits.global +9 +4\b", workspace("config", "limits").out)
+    wrong = workspace("config", "limits", "limits.global=0", "limits.per_worker=3")
+    assert (wrong.code, "limits.global: '0' is not" in wrong.err, "limits.per_worker: there" in wrong.err) == (2, 1, 1)
+    kept = workspace("config", "limits", "--unset", "limits.global", "--json").json["items"]
+    assert [(item["name"], item["value"]) for item in kept if item["stored"]] == [
+        ("pools.default.gb_hours_per_day", 2.5)
+    ]
+    assert workspace("config", "limits", "--unset", "limits.global").code == 2
 
 
 def test_names_complete_in_the_shell(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

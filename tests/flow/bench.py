@@ -31,6 +31,7 @@ from icewright.core.table import (
 from icewright.flow.cycle import CycleResult, detect_and_evaluate, run_cycle
 from icewright.flow.detect import Detected, claim_due, detect
 from icewright.flow.execute import JobResult, execute
+from icewright.flow.limits import CurrentLimits
 from icewright.flow.operation import Request
 from icewright.flow.queue import plan_now
 from icewright.flow.reconcile import reconcile_interrupted
@@ -195,7 +196,7 @@ class Bench:
                 self.store.catalogs,
                 self.clock,
             ),
-            limits=self.limits,
+            limits=CurrentLimits(self.limits, self.store.limits.get),
             emit=lambda kind, details: self.told.append((kind, details)),
         )
 

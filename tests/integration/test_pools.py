@@ -24,6 +24,7 @@ from icewright.core.policy import Operation
 from icewright.core.runs import JobState, OperationState
 from icewright.core.steps import Kernel
 from icewright.flow.cycle import run_cycle
+from icewright.flow.limits import CurrentLimits
 from icewright.flow.runtime import Scope
 from icewright.testing import FixedClock
 from tests.integration.bench import Bench, Reading, paths
@@ -297,11 +298,11 @@ def test_many_tables_at_once(
     before = {name: bench.read(name) for name in names[1:]}
     lost = min(path for _, path in bench.live(names[0]))
     Path(lost.removeprefix("file://")).unlink()
-    monkeypatch.setattr(spark_pool, "max_concurrent", 3)
+    monkeypatch.setattr(spark_pool, "max_concurrent", lambda: 3)
     runtime = replace(
         bench.with_knobs({**KNOBS, "compact.partial_progress": partial}),
         scopes={"lake": Scope(enabled=True, tables=f"many_{stem}_*")},
-        limits=Limits(total=3, per_operation={Operation.COMPACT: 3}, per_worker=3),
+        limits=CurrentLimits(Limits(total=3, per_operation={Operation.COMPACT: 3}, per_worker=3)),
     )
     result = run_cycle(runtime, ["lake"])
     outcomes = {job.ref: next(o for o in job.outcomes if o.operation is Operation.COMPACT) for job in result.jobs}

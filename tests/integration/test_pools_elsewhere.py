@@ -103,7 +103,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, catalog_properties: SqlCata
 
 def remote_pool(home: Path, properties: SqlCatalogProperties, address: str, *, room: int = 2) -> SparkPool:
     """A pool behind a Connect server."""
-    return SparkPool("far", "", {}, properties.spark_conf(), (), None, home, home / "log", room, remote=address)
+    return SparkPool("far", "", {}, properties.spark_conf(), (), None, home, home / "log", lambda: room, remote=address)
 
 
 @pytest.fixture

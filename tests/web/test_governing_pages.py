@@ -38,6 +38,7 @@ PAGES = {
     "/alerts": Action.ALERTS_READ,
     "/audit": Action.AUDIT_READ,
     "/settings": Action.SYSTEM_READ,
+    "/settings/limits": Action.SYSTEM_READ,
     "/vacuum?catalog=lake": Action.CATALOGS_VACUUM,
     "/activity": Action.JOBS_READ,
 }
@@ -48,6 +49,8 @@ FORMS = {
     "/do/simulate": Action.POLICIES_PREVIEW,
     "/do/alerts/test": Action.ALERTS_TEST,
     "/do/alerts/acknowledge": Action.ALERTS_ACKNOWLEDGE,
+    "/do/limits/preview": Action.LIMITS_CHANGE,
+    "/do/limits/save": Action.LIMITS_CHANGE,
     "/do/catalog": Action.CATALOGS_CHANGE,
     "/do/vacuum": Action.CATALOGS_VACUUM,
     "/do/token/create": Action.TOKENS_MANAGE,

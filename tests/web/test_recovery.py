@@ -21,6 +21,7 @@ from icewright.app.web.running import serving
 from icewright.app.worker import Worker
 from icewright.client import Client
 from icewright.core.policy import Operation
+from icewright.flow.limits import CurrentLimits
 from icewright.ports import FleetPause, RemoveSnapshots
 from tests.cases.conftest import ground, workspace
 from tests.cases.test_repair import grown
@@ -259,8 +260,8 @@ def test_points_are_priced(workspace: Workspace, serve: Callable[[], TestClient]
     """API and page say what stays for the points alone, and what that costs a month; only where it is asked for."""
     history(workspace)
     workspace.job(Operation.RECOVERY_POINTS, recovery_points__daily=30)
-    app, limits = workspace.app, workspace.app.runtime.limits
-    priced = replace(app.runtime, limits=replace(limits, gb_month_price=float(1 << 30)))
+    app, limits = workspace.app, workspace.app.runtime.limits()
+    priced = replace(app.runtime, limits=CurrentLimits(replace(limits, gb_month_price=float(1 << 30))))
     workspace.app = replace(app, runtime=priced)
     client = serve()
     assert client.get(f"{URL}/points").json()["bytes"] is None

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from icewright.adapters.store.database import Database, dialect_insert
-from icewright.adapters.store.schema import BREAKERS, CATALOGS, FLEET_PAUSE, LEASES, PROCESSES, TABLES, Moment
+from icewright.adapters.store.schema import BREAKERS, CATALOGS, FLEET_PAUSE, LEASES, LIMITS, PROCESSES, TABLES, Moment
 from icewright.adapters.store.statements import add_totals, columns_of, lock_tables, values_of
 from icewright.adapters.store.tables import record_deaths
 from icewright.core.breakers import CLOCK_WENT_BACK, Breaker
@@ -23,8 +23,10 @@ from icewright.ports import (
     FleetPause,
     FleetPauses,
     Leases,
+    LimitSettings,
     ProcessRegistry,
     ProcessRow,
+    StoredLimits,
 )
 
 
@@ -193,6 +195,27 @@ class SqlFleetPauses(FleetPauses):
 
     def end(self) -> bool:
         return self.db.write(sa.delete(FLEET_PAUSE)) == 1
+
+
+@dataclass
+class SqlLimits(LimitSettings):
+    """The LimitSettings port on a database."""
+
+    db: Database
+
+    def get(self) -> StoredLimits | None:
+        rows = self.db.rows(sa.select(*columns_of(LIMITS, StoredLimits)))
+        return next((StoredLimits(*row) for row in rows), None)
+
+    def put(self, settings: Mapping[str, Any], author: str, now: datetime, expected: int) -> int | None:
+        values = {"settings": dict(settings), "author": author, "at": now, "version": expected + 1}
+        with self.db.begin() as connection:
+            insert = dialect_insert(connection, LIMITS).values(id=1, **values)
+            upsert = insert.on_conflict_do_update(
+                index_elements=["id"], set_=values, where=LIMITS.c.version == expected
+            )
+            version: int | None = connection.execute(upsert.returning(LIMITS.c.version)).scalar()
+            return version
 
 
 @dataclass

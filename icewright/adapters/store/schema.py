@@ -234,6 +234,16 @@ FLEET_PAUSE = sa.Table(  # one row while the whole fleet is paused, else none
     sa.Column("since", Moment, nullable=False),
 )
 
+LIMITS = sa.Table(  # one row once limits were set in the place of the configuration's
+    "limits",
+    SCHEMA,
+    sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("settings", sa.JSON, nullable=False),
+    sa.Column("author", sa.Text, nullable=False),
+    sa.Column("at", Moment, nullable=False),
+    sa.Column("version", sa.Integer, nullable=False),
+)
+
 BREAKERS = sa.Table(  # resources that failed since their last success
     "breakers",
     SCHEMA,

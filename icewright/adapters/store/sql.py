@@ -10,7 +10,14 @@ import sqlalchemy as sa
 
 from icewright.adapters.store.access import SqlAccess, SqlAudit, SqlRequests, SqlRules
 from icewright.adapters.store.alerts import SqlAlerts
-from icewright.adapters.store.coordination import SqlBreakers, SqlCatalogs, SqlFleetPauses, SqlLeases, SqlProcesses
+from icewright.adapters.store.coordination import (
+    SqlBreakers,
+    SqlCatalogs,
+    SqlFleetPauses,
+    SqlLeases,
+    SqlLimits,
+    SqlProcesses,
+)
 from icewright.adapters.store.database import Database
 from icewright.adapters.store.history import SqlActivity, SqlRuns
 from icewright.adapters.store.inbox import SqlInbox
@@ -41,6 +48,7 @@ class SqlStore(Store):
         self.leases = SqlLeases(db)
         self.breakers = SqlBreakers(db)
         self.fleet = SqlFleetPauses(db)
+        self.limits = SqlLimits(db)
         self.processes = SqlProcesses(db)
         self.inbox = SqlInbox(db)
         self.activity = SqlActivity(db)

@@ -41,8 +41,10 @@ CHANGES: Mapping[str, Action] = {
     "advise": Action.POLICIES_CHANGE,
     "config set": Action.POLICIES_CHANGE,
     "config unset": Action.POLICIES_CHANGE,
+    "config limits": Action.LIMITS_CHANGE,
 }
-_ONLY_WITH = {"restore": "to", "advise": "apply"}  # without it the command only reads
+#: The options without which a command only reads.
+_ONLY_WITH = {"restore": ("to",), "advise": ("apply",), "config limits": ("settings", "unset")}
 _HOW = {"yes", "as_json", "dry_run", "files"}  # parameters that say nothing of what is changed
 _TARGETS = {"table", "tables", "jobs", "job", "scope", "process"}  # and those that the target says
 _RESULTS = {1: "failed", 3: "partial"}  # by exit code
@@ -90,7 +92,8 @@ class AuditedCommand(TyperCommand):
         """Run the command, and write down how it ended, but where it refused to begin."""
         global _current  # noqa: PLW0603 - a process runs one command
         name, parameters = " ".join(_names(ctx)), ctx.params
-        changing = name in CHANGES and not parameters.get("dry_run") and parameters.get(_ONLY_WITH.get(name, ""), True)
+        asked = name not in _ONLY_WITH or any(parameters[option] for option in _ONLY_WITH[name])
+        changing = name in CHANGES and asked and not parameters.get("dry_run")
         _current = change = _Change(name, parameters) if changing else None
         try:
             answer = super().invoke(ctx)
@@ -159,8 +162,8 @@ def _targets(runtime: Runtime, command: str, parameters: Mapping[str, Any]) -> I
             yield f"policy {PolicyRule(pattern, {}, 'store')}", pattern
         case {"process": str(process)}:
             yield f"process {process}", ()
-        case {"everything": True}:
-            yield "the whole fleet", ()
+        case {"everything": True} | {"unset": _}:
+            yield "the limits" if "unset" in parameters else "the whole fleet", ()
         case {"job": str(job)}:
             yield from _jobs(runtime, [job])
         case {"jobs": [_, *_] as jobs} if not any("." in name or "*" in name for name in jobs):

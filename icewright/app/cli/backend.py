@@ -77,3 +77,11 @@ def removed_settings(scope: str, stored: Mapping[str, Any], knobs: Sequence[str]
     if missing := [name for name in knobs if name not in stored]:
         raise UsageError(f"the stored rule {scope} does not set {missing[0]}; it sets: {', '.join(stored)}")
     return {name: value for name, value in stored.items() if not knobs or name in knobs}
+
+
+def changed_limits(old: Mapping[str, Any], new: Mapping[str, Any], unset: Sequence[str]) -> Mapping[str, Any]:
+    """Return stored limits after a change. Raises `UsageError` for limits to unset that are not stored."""
+    if missing := [name for name in unset if name not in old]:
+        stored = f"it has: {', '.join(old)}" if old else "it has none"
+        raise UsageError(f"the store has no limit {missing[0]}; {stored}")
+    return {name: value for name, value in old.items() if name not in unset} | dict(new)

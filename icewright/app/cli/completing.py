@@ -64,3 +64,15 @@ def complete_scope(incomplete: str) -> list[str]:
     """Return the scopes of rules that begin with the text: platform, catalogs and tables of the state store."""
     platform = ["platform"] if "platform".startswith(incomplete) else []
     return platform + complete_catalog(incomplete) + complete_table(incomplete)
+
+
+def complete_limit(incomplete: str) -> list[str]:
+    """Return the limits whose key paths begin with the text."""
+    from icewright.app.cli.base import configuration
+    from icewright.core.limit_settings import limit_values
+
+    try:
+        names = limit_values(configuration().limits)
+    except Exception:  # noqa: BLE001 - a completion that fails offers nothing, and prints nothing
+        return []
+    return [name for name in names if name.startswith(incomplete) and _PLAIN.fullmatch(name)]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 from icewright.app import output
 from icewright.app.bootstrap import Application
-from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, removed_settings
+from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, changed_limits, removed_settings
 from icewright.app.cli.base import (
     known_table,
     open_application,
@@ -25,6 +26,7 @@ from icewright.app.documents import (
     job_document,
     job_item_document,
     job_row_document,
+    limits_document,
     plan_document,
     removal_document,
     undo_document,
@@ -34,6 +36,7 @@ from icewright.app.documents import (
 from icewright.core.describe import evaluation_document, ignored_document, knobs_document
 from icewright.core.errors import CatalogUnavailable, IcewrightError, UsageError
 from icewright.core.layering import Policy, PolicyRule, parse_pattern
+from icewright.core.limit_settings import parse_limits
 from icewright.core.policy import Operation
 from icewright.core.selection import TableSelection, is_pattern, matching_tables, tables_of_namespace
 from icewright.core.steps import Due, on_pool
@@ -44,6 +47,7 @@ from icewright.flow.cycle import detect_and_evaluate
 from icewright.flow.detect import Detected, detect
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.execute import execute
+from icewright.flow.limits import change_limits
 from icewright.flow.operation import Request
 from icewright.flow.queue import plan_now
 from icewright.flow.reconcile import end_interrupted, reconcile_interrupted
@@ -104,7 +108,7 @@ class LocalBackend:
             catalogs = select_catalogs(app, catalog)
             with output.waiting_for(catalogs):
                 detected, _ = detect_and_evaluate(app.runtime, catalogs)
-            return plan_document(detected, plan_now(app.runtime, catalogs), app.runtime.limits)
+            return plan_document(detected, plan_now(app.runtime, catalogs), app.runtime.limits())
 
     def run(self, request: RunRequest) -> Document:
         """Reconcile interrupted jobs, run the operations, and return the finished job, or what a dry run found."""
@@ -255,6 +259,20 @@ class LocalBackend:
             old = change_rule(app.runtime, match, app.runtime.trigger.actor, remaining)
         return removed_settings(scope, old, knobs)
 
+    def limits(self) -> Document:
+        """Return the limits, those of the configuration too."""
+        with open_application() as app:
+            return limits_document(app.runtime.limits)
+
+    def set_limits(self, settings: Mapping[str, str], unset: Sequence[str]) -> Document:
+        """Set limits in the place of the configuration's, take others back, and return all as they are then."""
+        with open_application() as app:
+            runtime = app.runtime
+            new = parse_limits("config limits", settings, runtime.limits.configured)
+            change = partial(changed_limits, new=new, unset=unset)
+            change_limits(runtime.store.limits, runtime.trigger.actor, runtime.clock.now(), change)
+            return limits_document(runtime.limits)
+
     def undo(self, job: str, *, dry_run: bool) -> Document:
         """End interrupted jobs, then restore what a job expired and drop its planned deletions."""
         with open_application() as app:
@@ -345,13 +363,13 @@ def _explained(app: Application, ref: TableRef) -> Document:
         document |= {name: full[name] for name in ("health", "verdicts", "ignored_properties")}
         document["advice"] = full["facts"]["advice"]
         since = row.due_since if row is not None else None
-        first_from = app.runtime.limits.goes_first_from(since, evaluation.terms.importance)
+        first_from = app.runtime.limits().goes_first_from(since, evaluation.terms.importance)
         document |= {"due_since": since, "goes_first_from": first_from}
         scope = app.runtime.scopes[ref.catalog]
         for found in document["verdicts"]:
             if isinstance(due := evaluation.verdicts[Operation(found["operation"])], Due):
                 pool = scope.pool if any(map(on_pool, due.work.steps)) else None
-                found.update(cost_in_money(app.runtime.limits, due.cost, pool))
+                found.update(cost_in_money(app.runtime.limits(), due.cost, pool))
     return document
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Literal, cast
 
-from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, removed_settings
+from icewright.app.cli.backend import Document, JobFilter, RunRequest, TableFilter, changed_limits, removed_settings
 from icewright.app.cli.base import parse_knobs, parse_since
 from icewright.app.environment import server_token
 from icewright.client import Client
@@ -176,6 +176,15 @@ class RemoteBackend:
             else:
                 client.delete_rule(scope, version)
         return removed
+
+    def limits(self) -> Document:
+        return self._ask(lambda client: client.limits())
+
+    def set_limits(self, settings: Mapping[str, str], unset: Sequence[str]) -> Document:
+        with self._client() as client:
+            known = client.limits()
+            old = {item["name"]: item["value"] for item in known["items"] if item["stored"]}
+            return {**client.set_limits(changed_limits(old, new=settings, unset=unset), known["version"])}
 
     def undo(self, job: str, *, dry_run: bool) -> Document:
         return self._ask(lambda client: client.undo(job, dry_run=dry_run))

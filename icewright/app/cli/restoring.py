@@ -161,7 +161,7 @@ def _list_points(table: str, *, as_json: bool) -> None:
         with open_application() as opened:
             runtime, ref = opened.runtime, known_table(opened, table).ref
             metadata = runtime.catalog(ref).load(ref)
-            document = points_document(metadata, runtime.limits, point_costs(runtime, metadata))
+            document = points_document(metadata, runtime.limits(), point_costs(runtime, metadata))
     output.show(document, as_json, _show_points)
 
 

@@ -115,7 +115,7 @@ def _run(kind: str, slots: int | None, grace_seconds: int, *, no_worker: bool = 
     log = logs.listener()  # a service writes a log, on a terminal too
     _wait_for_store(log)
     with open_application("service", listener=log) as opened:
-        places = 0 if no_worker else slots or opened.runtime.limits.per_worker
+        places = 0 if no_worker else slots or opened.runtime.limits().per_worker
         probes_only = kind == "worker"
         if port is None and not probes_only:
             port = opened.config.server.port

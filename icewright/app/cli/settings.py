@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,7 +26,7 @@ from icewright.app.cli.base import (
     token_app,
     write_file,
 )
-from icewright.app.cli.completing import complete_knob, complete_scope
+from icewright.app.cli.completing import complete_knob, complete_limit, complete_scope
 from icewright.core.errors import ConfigError, UsageError, requires_extra
 from icewright.core.permissions import Action, Role
 from icewright.core.words import count
@@ -128,6 +128,50 @@ def config_unset(
         output.print_json({"scope": scope, "unset": removed})
     else:
         output.echo(output.escape(f"{scope}: unset {', '.join(removed)}"))
+
+
+@config_app.command("limits")
+def config_limits(
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="LIMIT=VALUE", help="Such as limits.global=8; null: none.", autocompletion=complete_limit
+        ),
+    ] = None,
+    unset: Annotated[
+        list[str] | None, typer.Option("--unset", metavar="LIMIT", help="Take a limit back: the file's holds again.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show limits, budgets and prices; set them in the place of the file's.
+
+    All processes follow at once, and running jobs continue. What a process takes when it starts, such as
+    limits.per_worker, catalogs and pools themselves, is changed in the configuration file alone.
+    """
+    if settings or unset:
+        document = backend().set_limits(split_settings("config limits", settings), unset or [])
+    else:
+        document = backend().limits()
+    output.show(document, as_json, _show_limits)
+
+
+def _show_limits(document: Mapping[str, Any]) -> None:
+    """Print the limits, and of those that are set what the configuration says."""
+
+    def number(value: float | None) -> str:
+        return "none" if value is None else f"{value:g}"
+
+    lines = [
+        (i["name"], number(i["value"]), number(i["configured"]) if i["stored"] else "", f"{i['help']}: {i['expects']}")
+        for i in document["items"]
+    ]
+    columns = (
+        output.Column("limit"),
+        output.Column("value", right=True),
+        output.Column("of the file", right=True, rank=1),
+        output.Column("what it is", rank=2),
+    )
+    output.rows("Limits", columns, lines)
 
 
 @app.command()

@@ -18,6 +18,7 @@ from icewright.testing.contracts.coordination import (
     CatalogScheduleTests,
     FleetPausesTests,
     LeasesTests,
+    LimitSettingsTests,
     ProcessRegistryTests,
 )
 from icewright.testing.contracts.inbox import EventInboxTests

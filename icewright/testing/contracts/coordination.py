@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from icewright.core.breakers import Breaker
-from icewright.ports import CatalogSettings, FleetPause, ProcessRow, Store
+from icewright.ports import CatalogSettings, FleetPause, ProcessRow, Store, StoredLimits
 from icewright.testing import NOW, REF
 from icewright.testing.contracts.cases import (
     EXPIRE,
@@ -131,6 +131,18 @@ class LeasesTests(StoreSuite):
             (set_back, set_back + MINUTE, "third", "other"),
         ):
             assert store.leases.acquire("plan", holder, now, until) == held_by
+
+
+class LimitSettingsTests(StoreSuite):
+    """The contract of limits that are set in the place of the configuration's."""
+
+    def test_of_two_changes_at_once_one_is_refused(self, store: Store) -> None:
+        """What is set comes back with its author and version; a change that is based on an older version is none."""
+        assert store.limits.get() is None
+        assert store.limits.put({"limits.global": 3}, "ada", NOW, 0) == 1
+        assert store.limits.put({"limits.global": 4}, "bob", NOW, 0) is None
+        assert store.limits.put({"limits.gb_hour_price": None}, "bob", NOW + MINUTE, 1) == 2
+        assert store.limits.get() == StoredLimits({"limits.gb_hour_price": None}, "bob", NOW + MINUTE, 2)
 
 
 class FleetPausesTests(StoreSuite):

@@ -171,7 +171,7 @@ class SparkPool:
     java: str | None
     cache: Path
     log: Path
-    max_concurrent: int = 2
+    max_concurrent: Callable[[], int] = lambda: 2
     remote: str | None = None
     driver: Mapping[str, str] = field(default_factory=dict, repr=False)  # system properties of its JVM; may be secrets
     look_seconds: float = LOOK_SECONDS
@@ -312,7 +312,7 @@ class SparkPool:
             return True
 
     def _has_room(self) -> bool:
-        return sum(work is None or not work.abandoned for work in self._placed.values()) < self.max_concurrent
+        return sum(work is None or not work.abandoned for work in self._placed.values()) < self.max_concurrent()
 
     def load(self) -> Mapping[str, float] | None:
         """Return the application's load: cores, active and pending tasks, the longest wait of a job, and idle GB-hours.

@@ -9,6 +9,7 @@ from icewright.app.web.api import (
     bulk,
     catalogs,
     jobs,
+    limits,
     overview,
     policies,
     recovery,
@@ -21,7 +22,7 @@ from icewright.app.web.api import (
 PREFIX = "/api/v1"
 
 router = APIRouter(prefix=PREFIX)
-for part in (overview, bulk, tables, triggers, recovery, jobs, policies, system, catalogs, vacuums, access):
+for part in (overview, bulk, tables, triggers, recovery, jobs, policies, system, limits, catalogs, vacuums, access):
     router.include_router(part.router)
 for more in (recovery.catalogs, recovery.jobs):
     router.include_router(more)

@@ -50,9 +50,9 @@ def points(
     row, runtime = caller.table(name), caller.runtime
     metadata = metadata_of(runtime, row)
     if not costs:
-        return models.Points(**points_document(metadata, runtime.limits))
+        return models.Points(**points_document(metadata, runtime.limits()))
     with caller.heavy():
-        return models.Points(**points_document(metadata, runtime.limits, point_costs(runtime, metadata)))
+        return models.Points(**points_document(metadata, runtime.limits(), point_costs(runtime, metadata)))
 
 
 @router.post(

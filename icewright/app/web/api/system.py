@@ -1,4 +1,4 @@
-"""Routes of pools, limits, processes and alerts."""
+"""Routes of pools, processes and alerts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from icewright.app.web.problems import Problem, documented
 from icewright.core.alerts import Acknowledgement, Alert, Severity
 from icewright.core.cadence import Cadence
 from icewright.core.errors import ChannelUnavailable
-from icewright.core.permissions import Action, place_of, touches
+from icewright.core.permissions import Action, place_of
 from icewright.ports import AlertQuery
 
 router = api_router("system")
@@ -33,17 +33,6 @@ class PoolModel(BaseModel):
     gb_hours_per_day: float | None
     gb_hour_price: float | None = Field(description="of its own, else that of `limits`")
     spent_today: float
-
-
-class LimitsModel(BaseModel):
-    """Limits on what runs at the same time."""
-
-    total: int
-    per_worker: int
-    per_operation: dict[str, int]
-    max_jobs_per_detection: int
-    max_wait_hours: dict[str, int] = Field(description="by importance; what is due for longer goes first")
-    catalogs: dict[str, dict[str, Any]]
 
 
 class ProcessModel(BaseModel):
@@ -103,7 +92,7 @@ class Tested(BaseModel):
 @router.get("/pools", summary="Spark pools")
 def pools(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[PoolModel]:
     """Return pools with configured and adapted limits, and GB-hours spent today."""
-    runtime = caller.runtime
+    runtime, limits = caller.runtime, caller.runtime.limits()
     midnight = Cadence.DAILY.start(runtime.clock.now())
     spent, adapted = runtime.store.planning.usage(midnight).spent_by_pool, runtime.store.planning.pool_limits()
     return [
@@ -112,29 +101,11 @@ def pools(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[PoolMode
             max_concurrent=pool.max_concurrent,
             now=min(pool.max_concurrent, adapted.get(name, pool.max_concurrent)),
             gb_hours_per_day=pool.gb_hours_per_day,
-            gb_hour_price=runtime.limits.money(1.0, name),
+            gb_hour_price=limits.money(1.0, name),
             spent_today=spent.get(name, 0.0),
         )
-        for name, pool in sorted(runtime.limits.pools.items())
+        for name, pool in sorted(limits.pools.items())
     ]
-
-
-@router.get("/limits", summary="Limits")
-def limits(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> LimitsModel:
-    """Return the limits of concurrent jobs and of daily GB-hours."""
-    limits_ = caller.runtime.limits
-    return LimitsModel(
-        total=limits_.total,
-        per_worker=limits_.per_worker,
-        per_operation={str(op): most for op, most in limits_.per_operation.items()},
-        max_jobs_per_detection=limits_.max_jobs,
-        max_wait_hours={importance: wait // timedelta(hours=1) for importance, wait in limits_.max_wait.items()},
-        catalogs={
-            name: {"max_concurrent": c.max_concurrent, "gb_hours_per_day": c.gb_hours_per_day}
-            for name, c in limits_.catalogs.items()
-            if touches(caller.visibility, name)
-        },
-    )
 
 
 @router.get("/processes", summary="Services and workers")

@@ -209,7 +209,7 @@ def _detail(runtime: Runtime, row: TableRow) -> models.TableDetail:
     verdicts = document.get("verdicts", []) if row.error is None and not row.dropped else []
     return models.TableDetail(
         **_document(item),
-        goes_first_from=runtime.limits.goes_first_from(row.due_since, item.importance),
+        goes_first_from=runtime.limits().goes_first_from(row.due_since, item.importance),
         table_uuid=row.table_uuid,
         location=row.location,
         metadata_location=row.metadata_location,

@@ -10,6 +10,7 @@ from icewright.app.web.pages import (
     alerts,
     home,
     jobs,
+    limits,
     login,
     policies,
     render,
@@ -23,7 +24,21 @@ from icewright.app.web.pages.login import ProblemPageMiddleware
 from icewright.app.web.pages.simulate import Simulations
 
 router = APIRouter(include_in_schema=False)
-for module in (render, login, home, tables, table, jobs, actions, activity, simulate, policies, alerts, settings):
+for module in (
+    render,
+    login,
+    home,
+    tables,
+    table,
+    jobs,
+    actions,
+    activity,
+    simulate,
+    policies,
+    alerts,
+    settings,
+    limits,
+):
     router.include_router(module.router)
 
 __all__ = ["GoBack", "ProblemPageMiddleware", "Simulations", "router", "went_back"]

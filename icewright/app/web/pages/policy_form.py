@@ -85,7 +85,7 @@ def texts_of(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def texts_in(form: Form) -> dict[str, str]:
-    """Return the non-blank field texts of a form by knob."""
+    """Return the non-blank field texts of a form by knob or limit."""
     texts = {name.removeprefix(PREFIX): form.one(name).strip() for name in form.fields if name.startswith(PREFIX)}
     return {name: text for name, text in texts.items() if text}
 

@@ -148,7 +148,7 @@ def _page(
         "settings.html",
         status=status,
         pools=api.system.pools(reading),
-        limits=api.system.limits(reading),
+        limits=api.limits.limits(reading),
         live="/live/settings",
         **_followed(caller),
         permissions=api.access.permissions(caller),

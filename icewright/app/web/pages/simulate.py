@@ -287,7 +287,7 @@ def _simulation_request(caller: Caller, query: Mapping[str, str], proposed: Prop
         for rule in proposed.rules:
             policy = with_rule(policy, rule)
         policies[PROPOSED] = policy
-    slots = Slots(runtime.limits, {name: scope.pool for name, scope in runtime.scopes.items() if scope.pool})
+    slots = Slots(runtime.limits(), {name: scope.pool for name, scope in runtime.scopes.items() if scope.pool})
     begin, long = BEGIN, f"{days} day{'' if days == 1 else 's'}"
     origin: GeneratedFleet | ReplayedFleet
     if query["of"] == RECORDED:
