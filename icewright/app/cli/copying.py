@@ -65,7 +65,8 @@ def register(
             register_table = partial(_register_here, stack.enter_context(open_application()).runtime, name)
         document = register_table(place, dry_run=dry_run or ask, replace_lost=replace_lost)
         if ask:
-            _show_registered(document)
+            if not as_json:
+                _show_registered(document)
             confirm(f"Register {name}?", yes=False)
             document = register_table(document["metadata_location"], dry_run=False, replace_lost=replace_lost)
     output.show(document, as_json, _show_registered)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -54,19 +53,22 @@ def erase(
     """Remove deleted rows from every file that still keeps them.
 
     Reads every file of the table: those of all snapshots, branches and tags, planned deletions and orphans. Runs the
-    operations that remove the rows; what else keeps them is listed. Exit code 1 while a file has matching rows.
+    operations that remove the rows, once this is confirmed; what else keeps them is listed. Exit code 1 while a file
+    has matching rows.
     """
     from icewright.core.erasure import ErasureStep
 
-    ask = sys.stdin.isatty() and not (dry_run or yes)
+    ask = not (dry_run or yes)
     certify: Callable[[], Any]
     if (service := remote_backend()) is not None:
         document = service.erase(table, where, dry_run=True)
-        if not dry_run and _is_confirmed(document, ask=ask):
+        if not dry_run and _is_confirmed(document, ask=ask, shown=not as_json):
             document = service.erase(table, where, dry_run=False)
         certify = partial(service.certificate, document["job_id"])
     else:
-        document, certify = _erase_here(table, where, dry_run=dry_run, ask=ask, signed=certificate is not None)
+        document, certify = _erase_here(
+            table, where, dry_run=dry_run, ask=ask, shown=not as_json, signed=certificate is not None
+        )
     if not as_json:
         _show(document)
     if certificate is not None and (document["steps"] or document["unread"]):
@@ -81,7 +83,7 @@ def erase(
 
 
 def _erase_here(
-    table: str, where: str, *, dry_run: bool, ask: bool, signed: bool
+    table: str, where: str, *, dry_run: bool, ask: bool, shown: bool, signed: bool
 ) -> tuple[dict[str, Any], Callable[[], Any]]:
     """Erase rows in this process; return what was found, ran and is left, and what makes the certificate."""
     from icewright.flow.erase import certificate, certified, erase
@@ -90,18 +92,19 @@ def _erase_here(
     with open_application() as opened:
         ref = known_table(opened, table).ref
         result = erase(opened.runtime, ref, where, dry_run=True)
-        if not dry_run and _is_confirmed(result.document, ask=ask):
+        if not dry_run and _is_confirmed(result.document, ask=ask, shown=shown):
             reconcile(opened)
             result = erase(opened.runtime, ref, where)
     return result.document, lambda: certificate(certified(result), key.encode())
 
 
-def _is_confirmed(document: dict[str, Any], *, ask: bool) -> bool:
-    """Return whether there are operations to run, once a person has agreed to them."""
+def _is_confirmed(document: dict[str, Any], *, ask: bool, shown: bool) -> bool:
+    """Return whether there are operations to run, once a person has agreed to them, to whom they are shown."""
     if not any(step["operation"] for step in document["steps"]):
         return False
     if ask:
-        _show(document)
+        if shown:
+            _show(document)
         confirm(f"Run these operations on {document['table']}?", yes=False)
     return True
 

@@ -106,11 +106,11 @@ def repair(
     """Repair what `check --level footers` finds, where that is provably right.
 
     Lost manifest lists are written again, and main gets right counts and bounds; a tag keeps the state before. On a
-    terminal the command asks for confirmation first. Exit code 1 when faults stay.
+    terminal, and always before rows are dropped, the command asks for confirmation. Exit code 1 when faults stay.
     """
     from icewright.flow.repair import repair as repair_table
 
-    ask = sys.stdin.isatty() and not (dry_run or yes)
+    ask = (drop_lost or sys.stdin.isatty()) and not (dry_run or yes)
     if (service := remote_backend()) is not None:
         _repair_by_service(service, table, drop_lost=drop_lost, dry_run=dry_run, ask=ask, as_json=as_json)
         return
@@ -120,7 +120,8 @@ def repair(
             reconcile(opened)
         result = repair_table(opened.runtime, ref, drop_lost=drop_lost, dry_run=dry_run or ask)
         if ask and result.plan.actions:
-            _show_repaired(result.document)
+            if not as_json:
+                _show_repaired(result.document)
             confirm(f"Repair {ref}?", yes=False)
             approved = result.plan.lost_rows
             result = repair_table(opened.runtime, ref, drop_lost=drop_lost, approved_rows=approved)
@@ -143,7 +144,8 @@ def _restore_in_place(
             reconcile(opened)
         results = restore_tables(opened.runtime, refs, to, dry_run=dry_run or ask)
         if ask:
-            views.show_restored([restore_document(result) for result in results])
+            if not as_json:
+                views.show_restored([restore_document(result) for result in results])
             confirm(f"Return {count(len(refs), 'table')} to {to}?", yes=False)
             results = carry_out(opened.runtime, [result.plan for result in results])
     documents = [restore_document(result) for result in results]
@@ -172,7 +174,8 @@ def _restore_by_service(
     document = service.restore(table, to, dry_run=True)
     if not dry_run and not document["already"]:
         if ask:
-            views.show_restored([document])
+            if not as_json:
+                views.show_restored([document])
             confirm(f"Return {table} to {to}?", yes=False)
         document = service.restore(table, to, dry_run=False, expected=document["from_snapshot_id"])
     output.show([document], as_json, views.show_restored)
@@ -186,7 +189,8 @@ def _repair_by_service(
     planned = document = service.repair(table, drop_lost=drop_lost, dry_run=True)
     if not dry_run and planned["actions"]:
         if ask:
-            _show_repaired(planned)
+            if not as_json:
+                _show_repaired(planned)
             confirm(f"Repair {table}?", yes=False)
         job = service.repair(table, drop_lost=drop_lost, dry_run=False, approved_rows=planned["lost_rows"])
         document = planned | {name: job[name] for name in ("dry_run", "job_id", "state", "summary")}
