@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -21,6 +22,16 @@ def erasure_key() -> str:
     if key := os.environ.get("ICEWRIGHT_ERASURE_KEY"):
         return key
     raise UsageError("set ICEWRIGHT_ERASURE_KEY to a secret: who knows it can tell that a certificate is yours")
+
+
+def pager() -> str | None:
+    """Return the command that shows long output on a terminal: of PAGER, else less; None where that is blank."""
+    return os.environ.get("PAGER", shutil.which("less") or "") or None
+
+
+def with_less_options() -> dict[str, str]:
+    """Return the environment of a pager: less shows colours, and leaves what fits and what was read on the terminal."""
+    return {"LESS": "FRX", **os.environ}
 
 
 def has_display() -> bool:

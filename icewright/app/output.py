@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +21,7 @@ from functools import cache
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any
 
+from icewright.app import environment
 from icewright.core import words
 
 if TYPE_CHECKING:  # Rich takes a tenth of a second to load, which `--help` and `--json` do not need
@@ -51,6 +54,44 @@ def console(*, stderr: bool = False) -> Console:
     if detected.is_terminal:
         return detected
     return Console(stderr=stderr, highlight=False, width=get_terminal_size((PLAIN_WIDTH, 24)).columns)
+
+
+@contextmanager
+def paged() -> Iterator[None]:
+    """Show what the block prints by the pager of the terminal, once it is whole, where it is longer than the screen."""
+    program = environment.pager()
+    if program is None or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        yield
+        return
+    try:
+        with console().capture() as printed:
+            yield
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        _page(program, printed.get())
+        raise
+    _page(program, printed.get())
+
+
+def _page(program: str, text: str) -> None:
+    if text.count("\n") < console().height or not _is_paged(program, text):
+        sys.stdout.write(text)
+
+
+def _is_paged(program: str, text: str) -> bool:
+    """Return whether the pager could be started; Ctrl-C is for it alone while it runs."""
+    import subprocess
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        env = environment.with_less_options()
+        subprocess.run(shlex.split(program), input=text.encode(), env=env, check=False)  # noqa: S603 - the user's own
+    except OSError:
+        return False
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return True
 
 
 def open_closed_streams() -> None:

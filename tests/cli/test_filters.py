@@ -9,10 +9,12 @@ import sys
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from icewright.app import output
 from icewright.app.bootstrap import pyiceberg_catalog_properties, read_config
 from icewright.app.cli.completing import (
     complete_catalog,
@@ -155,6 +157,23 @@ def test_limits_are_set_in_the_place_of_the_file(workspace: Workspace) -> None:
         ("pools.default.gb_hours_per_day", 2.5)
     ]
     assert workspace("config", "limits", "--unset", "limits.global").code == 2
+
+
+def test_a_list_longer_than_the_terminal_is_shown_by_a_pager(workspace: Workspace) -> None:
+    """Neither what fits, nor a document, nor what goes into a pipe; where there is no such pager it is printed."""
+    pages, environment = workspace.home / "paged", workspace.monkeypatch.setenv
+    environment("PAGER", f"tee {pages}")
+    assert "limits.gb_month_price" in workspace("config", "limits").out
+    workspace.monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: True))
+    workspace.monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    workspace.monkeypatch.setattr(output.console(), "_height", 20)
+    assert workspace("tables").out == "Tables: none\n"
+    assert workspace("config", "limits", "--json").json["version"] == 0
+    assert not pages.exists()
+    assert workspace("config", "limits").out == ""
+    assert "limits.gb_month_price" in pages.read_text(encoding="utf-8")
+    environment("PAGER", "no-such-program")
+    assert "limits.gb_month_price" in workspace("config", "limits").out
 
 
 def test_names_complete_in_the_shell(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import gc
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from icewright import __version__
+from icewright.app import output
 from icewright.app.cli.auditing import AuditedCommand, Declined
 from icewright.app.cli.auditing import opened as begin_change
 from icewright.app.cli.completing import complete_catalog, complete_job, complete_knob, complete_table
@@ -49,6 +50,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Run as a service": ("serve", "worker", "drain", "token", "archive", "db", "mcp"),
     "Set up and try out": ("demo", "init", "config", "doctor", "simulate"),
 }  # fmt: skip
+_LISTS = {*SECTIONS["Look"], "limits"}
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _AGE, _MINUTES = re.compile(r"(\d{1,6})([mhdw])"), {"m": 1, "h": 60, "d": 1440, "w": 10080}
 _COLLECTION, _SELDOM = gc.get_threshold(), 1_000_000  # allocations between collections
@@ -90,11 +92,19 @@ class _SectionedGroup(_Group):
         formatter.write("\n" + EXAMPLES)
 
 
+class _Command(AuditedCommand):
+    """A command, whose long list is shown by a pager on a terminal."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
+        with output.paged() if self.name in _LISTS and not ctx.params.get("as_json") else nullcontext():
+            return super().invoke(ctx)
+
+
 class _App(typer.Typer):
     """An application whose commands leave entries in the audit log for what they change."""
 
     def command(self, name: str | None = None, **options: Any) -> Callable[[_Function], _Function]:
-        return super().command(name, cls=AuditedCommand, **options)
+        return super().command(name, cls=_Command, **options)
 
 
 app = _App(
@@ -220,7 +230,6 @@ def open_application(kind: str = "manual", *, without_catalogs: bool = False, **
 
 def reconcile(app: Application) -> None:
     """Reconcile interrupted jobs before something is changed, and say what was done."""
-    from icewright.app import output
     from icewright.flow.reconcile import reconcile_interrupted
 
     for line in reconcile_interrupted(app.runtime):
@@ -348,8 +357,6 @@ def exit_code(states: Sequence[JobState | str]) -> int:
 
 def leave_unless_read(documents: Sequence[Mapping[str, Any]], errors: Sequence[str]) -> None:
     """Exit with code 1 where no table, or 3 where not every table and catalog, could be read; print the errors."""
-    from icewright.app import output
-
     for error in errors:
         output.error(error)
     states = ["failed" if document["error"] else "succeeded" for document in documents]
