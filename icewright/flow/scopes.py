@@ -68,6 +68,15 @@ def with_settings(configured: Scope, settings: CatalogSettings | None) -> Scope:
     )
 
 
+def set_catalog(runtime: Runtime, name: str, settings: CatalogSettings) -> None:
+    """Set a catalog in the place of its configuration, and list it soon; empty settings take back what is set."""
+    now = runtime.clock.now()
+    runtime.store.catalogs.record_settings(name, None if settings == CatalogSettings() else settings, now)
+    runtime.store.catalogs.detect_soon([name], now)
+    if isinstance(runtime.scopes, StoredScopes):
+        runtime.scopes.read_again()
+
+
 def maintained(
     runtime: Runtime, row: TableRow, metadata: TableMetadata | None = None
 ) -> Mapping[Operation, MaintenanceStatus]:

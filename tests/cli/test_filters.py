@@ -145,6 +145,23 @@ def test_stored_knobs_are_unset(workspace: Workspace) -> None:
     assert workspace("config", "unset", "lake.web").code == 2
 
 
+def test_a_catalog_is_set_in_the_place_of_the_file(workspace: Workspace) -> None:
+    """One option after the other, each beside what was set before, until all is as configured; without one it reads."""
+    workspace.make(partial(sessions, rows_per_file=5))
+    file = {"enabled": True, "namespaces": "", "tables": "", "detect_interval_seconds": 60}
+    assert workspace("config", "catalog", "lake", "--json").json == {"name": "lake", **file, "configuration": None}
+    workspace("config", "catalog", "lake", "--tables", "s*", "--interval", "600")
+    now = workspace("config", "catalog", "lake", "--enabled", "no", "--json").json
+    changed = {"enabled": False, "tables": "s*", "detect_interval_seconds": 600}
+    assert now == {"name": "lake", **file, **changed, "configuration": file}
+    shown = workspace("config", "catalog", "lake").out
+    assert "in the place of the configuration's: enabled, * / *, every 60 s" in shown
+    assert "not enabled: icewright config catalog lake --enabled yes" in " ".join(workspace("plan").out.split())
+    assert workspace("config", "catalog", "lake", "--as-configured", "--json").json["configuration"] is None
+    assert workspace("config", "catalog", "lake", "--as-configured", "--enabled", "no").code == 2
+    assert "there is no catalog pond; there is: lake" in workspace("config", "catalog", "pond").err
+
+
 def test_limits_are_set_in_the_place_of_the_file(workspace: Workspace) -> None:
     """What is set holds in the next process, beside what the file says, until it is unset; a fault sets nothing."""
     set_limits = workspace("config", "limits", "limits.global=9", "pools.default.gb_hours_per_day=2.5", "--json").json

@@ -17,6 +17,7 @@ from icewright.app import environment, output
 from icewright.app.cli import (
     acting,
     advising,
+    catalogs,
     copying,
     erasing,
     fleet,

@@ -42,9 +42,16 @@ CHANGES: Mapping[str, Action] = {
     "config set": Action.POLICIES_CHANGE,
     "config unset": Action.POLICIES_CHANGE,
     "config limits": Action.LIMITS_CHANGE,
+    "config catalog": Action.CATALOGS_CHANGE,
 }
+_BLANK: tuple[Any, ...] = (None, False, [], ())  # of an option that was left out
 #: The options without which a command only reads.
-_ONLY_WITH = {"restore": ("to",), "advise": ("apply",), "config limits": ("settings", "unset")}
+_ONLY_WITH = {
+    "restore": ("to",),
+    "advise": ("apply",),
+    "config limits": ("settings", "unset"),
+    "config catalog": ("enabled", "namespaces", "table_names", "interval", "as_configured"),
+}
 _HOW = {"yes", "as_json", "dry_run", "files"}  # parameters that say nothing of what is changed
 _TARGETS = {"table", "tables", "jobs", "job", "scope", "process"}  # and those that the target says
 _RESULTS = {1: "failed", 3: "partial"}  # by exit code
@@ -75,7 +82,7 @@ class _Change:
 
     def end(self, result: str, error: str | None = None) -> None:
         """Write an entry for each target; a service that made the change in place of this process writes its own."""
-        given = {k: _plain(v) for k, v in self._parameters.items() if v and k not in _HOW | _TARGETS}
+        given = {k: _plain(v) for k, v in self._parameters.items() if v not in _BLANK and k not in _HOW | _TARGETS}
         details = {"command": self._command, **given, "result": result} | ({"error": error} if error else {})
         if self._runtime is not None:
             for target, place in self._targets:
@@ -92,7 +99,7 @@ class AuditedCommand(TyperCommand):
         """Run the command, and write down how it ended, but where it refused to begin."""
         global _current  # noqa: PLW0603 - a process runs one command
         name, parameters = " ".join(_names(ctx)), ctx.params
-        asked = name not in _ONLY_WITH or any(parameters[option] for option in _ONLY_WITH[name])
+        asked = name not in _ONLY_WITH or any(parameters[option] not in _BLANK for option in _ONLY_WITH[name])
         changing = name in CHANGES and asked and not parameters.get("dry_run")
         _current = change = _Change(name, parameters) if changing else None
         try:
@@ -176,7 +183,7 @@ def _targets(runtime: Runtime, command: str, parameters: Mapping[str, Any]) -> I
             yield from (
                 (str(ref), place_of(ref)) for ref in store.tables.known() if place_of(ref)[: len(parts)] == parts
             )
-        case {"catalog": str(catalog)} if command == "vacuum":
+        case {"catalog": str(catalog)} if command in ("vacuum", "config catalog"):
             yield f"catalog {catalog}", (catalog,)
         case _:
             names = tuple(parameters.get("tables") or parameters.get("jobs") or ())

@@ -186,6 +186,13 @@ class RemoteBackend:
             old = {item["name"]: item["value"] for item in known["items"] if item["stored"]}
             return {**client.set_limits(changed_limits(old, new=settings, unset=unset), known["version"])}
 
+    def catalogs(self) -> list[Document]:
+        with self._client() as client:
+            return [{**catalog} for catalog in client.catalogs()]
+
+    def set_catalog(self, catalog: str, settings: Mapping[str, Any]) -> Document:
+        return self._ask(lambda client: client.set_catalog(catalog, settings))
+
     def undo(self, job: str, *, dry_run: bool) -> Document:
         return self._ask(lambda client: client.undo(job, dry_run=dry_run))
 

@@ -13,7 +13,7 @@ from icewright.app.web.callers import Caller, api_router, needs
 from icewright.app.web.problems import Problem, documented
 from icewright.core.permissions import Action, touches
 from icewright.flow.runtime import Scope
-from icewright.flow.scopes import StoredScopes, with_settings
+from icewright.flow.scopes import set_catalog, with_settings
 from icewright.ports import CatalogRow, CatalogSettings
 
 router = api_router("system")
@@ -66,19 +66,15 @@ def catalogs(caller: Annotated[Caller, needs(Action.SYSTEM_READ)]) -> list[Catal
 def put(catalog: str, body: CatalogRequest, caller: Annotated[Caller, needs(Action.CATALOGS_CHANGE)]) -> CatalogModel:
     """Replace what is set for the catalog in the place of its configuration; processes follow within seconds."""
     caller.require((catalog,), f"catalog {catalog}")
-    runtime, now = caller.runtime, caller.runtime.clock.now()
+    runtime = caller.runtime
     scope = runtime.scopes.get(catalog)
     if scope is None:
         raise Problem(404, f"the configuration has no catalog {catalog}")
     given = CatalogSettings(body.enabled, body.namespaces, body.tables, body.detect_interval_seconds)
-    settings = None if given == CatalogSettings() else given
-    runtime.store.catalogs.record_settings(catalog, settings, now)
-    runtime.store.catalogs.detect_soon([catalog], now)
-    if isinstance(runtime.scopes, StoredScopes):
-        runtime.scopes.read_again()
+    set_catalog(runtime, catalog, given)
     caller.audit(f"catalog {catalog}", (catalog,), **{k: v for k, v in asdict(given).items() if v is not None})
     row = next((row for row in runtime.store.catalogs.list() if row.name == catalog), None)
-    return _model(catalog, with_settings(scope.configured or scope, settings), row)
+    return _model(catalog, with_settings(scope.configured or scope, None if given == CatalogSettings() else given), row)
 
 
 def _model(name: str, scope: Scope | None, row: CatalogRow | None) -> CatalogModel:
