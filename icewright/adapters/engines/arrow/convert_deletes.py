@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from icewright.adapters.engines.arrow.live_deletes import LiveData, LiveDelete, LiveFiles, other_columns
+from icewright.adapters.engines.arrow.live_files import with_totals
 from icewright.adapters.engines.arrow.opening import Opener, refusing, service_opener
 from icewright.adapters.engines.arrow.position_outputs import PositionOutputs
 from icewright.adapters.engines.arrow.position_scan import PositionScan
@@ -28,7 +29,6 @@ from icewright.core.schemas import columns
 from icewright.core.steps import ConvertEqualityDeletes
 from icewright.core.table import FORMAT_V3, ManifestContent, ManifestFile, Snapshot, TableMetadata
 from icewright.core.words import count
-from icewright.core.writer_state import stated_number
 from icewright.ports import Catalog, Clock, StepRequest, TableFiles
 from icewright.ports.work import progress
 
@@ -222,7 +222,7 @@ class Conversion:
         progress()
 
     def _summary(self, current: Snapshot, removed: Sequence[LiveDelete]) -> Mapping[str, str]:
-        """Return the snapshot summary: changes, and totals that the current snapshot has too."""
+        """Return the summary of the snapshot that has the new delete files and not those that were removed."""
         made, vectors = self.outputs.made, [delete for delete in removed if delete.is_vector]
         equality = [delete for delete in removed if delete.content == EQUALITY_DELETES]
         positions = [delete for delete in removed if delete.content != EQUALITY_DELETES]
@@ -241,18 +241,7 @@ class Conversion:
             "removed-files-size": sum(delete.stored_bytes for delete in removed),
             "changed-partition-count": len({delete.partition for delete in removed} | {o.partition for o in made}),
         }
-        totals = {}
-        for name in ("delete-files", "position-deletes", "equality-deletes", "files-size"):
-            if (before := stated_number(current, f"total-{name}")) is not None:
-                after = before + counts.get(f"added-{name}", 0) - counts[f"removed-{name}"]
-                totals[f"total-{name}"] = max(0, after)  # below 0 it was wrong before
-        kept = {name: text for name, text in current.summary.items() if name in ("total-records", "total-data-files")}
-        return (
-            {n: str(c) for n, c in counts.items() if c}
-            | {n: str(c) for n, c in totals.items()}
-            | kept
-            | {JOB_ID: self.request.job_id}
-        )
+        return {**with_totals({name: n for name, n in counts.items() if n}, current), JOB_ID: self.request.job_id}
 
 
 class _Replan(CommitConflict):

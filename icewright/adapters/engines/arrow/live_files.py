@@ -33,6 +33,7 @@ _COUNTS = {
     "nan-value-counts": ids.NAN_COUNTS,
 }
 _BOUNDS = {"lower-bounds": ids.LOWER_BOUNDS, "upper-bounds": ids.UPPER_BOUNDS}
+_GONE = ("removed", "deleted")  # how counts of summaries begin that lower a total
 REQUIRED_FIELDS = frozenset((ids.FILE_PATH, ids.FILE_FORMAT, *_NUMBERS.values(), *_COUNTS.values(), *_BOUNDS.values()))
 
 
@@ -158,38 +159,35 @@ def removed_entries(members: Sequence[ListedFile], snapshot_id: int) -> list[Ent
 def rewrite_summary(
     current: Snapshot, removed: Sequence[ListedFile], dangling: Sequence[ListedFile], added: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, str]:
-    """Return the snapshot summary: changes, and totals that the current snapshot has too."""
-    rows, deleted_rows = sum(int(e["record-count"]) for e in added), sum(file.entry.records for file in removed)
-    size, freed = sum(int(e["file-size-in-bytes"]) for e in added), sum(file.bytes for file in (*removed, *dangling))
-    positions, keys = (
-        [file for file in dangling if file.content == content] for content in (POSITION_DELETES, EQUALITY_DELETES)
-    )
-    deletes = {
-        "delete-files": len(dangling),
-        "position-deletes": sum(file.entry.records for file in positions),
-        "equality-deletes": sum(file.entry.records for file in keys),
+    """Return the snapshot summary of a rewrite that added, removed and let go these files."""
+    of_kinds = {
+        kind: [file for file in dangling if file.content == content]
+        for kind, content in (("position", POSITION_DELETES), ("equality", EQUALITY_DELETES))
     }
-    changes = {"data-files": len(added) - len(removed), "records": rows - deleted_rows, "files-size": size - freed}
-    changes |= {name: -count for name, count in deletes.items()}
-    totals: dict[str, str] = {}
-    for name in (name for name in current.summary if name.startswith("total-")):
-        before = stated_number(current, name)
-        total = (before or 0) + changes.get(name.removeprefix("total-"), 0)
-        if before is not None and total >= 0:  # a negative total was wrong before
-            totals[name] = str(total)
     counts = {
         "added-data-files": len(added),
         "deleted-data-files": len(removed),
-        "added-records": rows,
-        "deleted-records": deleted_rows,
-        "added-files-size": size,
-        "removed-files-size": freed,
+        "added-records": sum(int(entry["record-count"]) for entry in added),
+        "deleted-records": sum(file.entry.records for file in removed),
+        "added-files-size": sum(int(entry["file-size-in-bytes"]) for entry in added),
+        "removed-files-size": sum(file.bytes for file in (*removed, *dangling)),
         "changed-partition-count": len({file.partition for file in removed}),
     }
-    counts |= {f"removed-{name}": count for name, count in deletes.items() if count}
-    counts |= {
-        f"removed-{kind}-delete-files": len(files)
-        for kind, files in (("position", positions), ("equality", keys))
-        if files
-    }
-    return {name: str(count) for name, count in counts.items()} | totals
+    deletes = {"removed-delete-files": len(dangling)}
+    for kind, files in of_kinds.items():
+        deletes[f"removed-{kind}-delete-files"] = len(files)
+        deletes[f"removed-{kind}-deletes"] = sum(file.entry.records for file in files)
+    return with_totals(counts | {name: count for name, count in deletes.items() if count}, current)
+
+
+def with_totals(counts: Mapping[str, int], current: Snapshot) -> Mapping[str, str]:
+    """Return the summary of a snapshot that changes these counts, with the totals that the current one states."""
+    totals = {}
+    for name in current.summary:
+        before, of = stated_number(current, name), name.removeprefix("total-")
+        if before is None or of == name:
+            continue
+        total = before + counts.get(f"added-{of}", 0) - sum(counts.get(f"{gone}-{of}", 0) for gone in _GONE)
+        if total >= 0:  # a negative total was wrong before
+            totals[name] = total
+    return {name: str(count) for name, count in {**counts, **totals}.items()}
