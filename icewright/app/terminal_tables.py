@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from rich.cells import cell_len
@@ -67,31 +68,20 @@ def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -
     texts in one of them take the room of others, it has room for texts of up to half the terminal alone.
     """
     texts = [[line[number] for line in cells] for number in range(len(columns))]
-    natural = [_longest([column.name, *texts[number]], "\n") for number, column in enumerate(columns)]
-    least = [
-        min(_longest([column.name, *texts[number]], r"\s"), LONGEST_WORD) if column.wrap else natural[number]
-        for number, column in enumerate(columns)
-    ]
     remaining = [n for n, column in enumerate(columns) if not column.rank or not set(texts[n]).issubset(_BLANK)]
-    rigid = [number for number, column in enumerate(columns) if not column.rank and not column.wrap]
-    if rigid and _free(remaining, least, width) < 0:
-        widest = max(rigid, key=least.__getitem__)
-        short = [cells_wide for cells_wide in map(cell_len, texts[widest]) if cells_wide <= width // 2]
-        if _free(rigid, least, width) < 0 or FEW * (len(cells) - len(short)) <= len(cells):
-            natural[widest] = least[widest] = max([cell_len(columns[widest].name), *short])
+    room = _Room.of(columns, texts, width)
+    if room.left_by(remaining) < 0:
+        room = room.without_long_texts(columns, texts)
     below: list[int] = []
     while True:
-        visible = _visible(columns, remaining, least, width)
-        free = _free(visible, least, width)
-        shortfalls = {number: natural[number] - least[number] for number in visible}
-        share = min(1.0, max(free, 0) / (sum(shortfalls.values()) or 1))
-        widths = {number: least[number] + int(shortfalls[number] * share) for number in visible}
-        cut = len(visible) < len(remaining)
+        visible = _visible(columns, remaining, room)
+        widths = room.shared_by(visible)
+        lack, cut = room.left_by(visible) < 0, len(visible) < len(remaining)
         lower = [
             n
             for n in visible
             if columns[n].wrap
-            and (free < 0 or _are_mostly_tall(texts[n], widths[n]) or (cut and _are_mostly_blank(texts[n])))
+            and (lack or _are_mostly_tall(texts[n], widths[n]) or (cut and _are_mostly_blank(texts[n])))
         ]
         if not lower or len(lower) == len(visible):  # nothing would stay above the text
             return widths, below
@@ -99,22 +89,61 @@ def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -
         remaining = [number for number in remaining if number not in lower]
 
 
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """The width of a terminal, and those of columns: what their texts take in full, and what they need at least."""
+
+    width: int
+    natural: Sequence[int]
+    least: Sequence[int]
+
+    @classmethod
+    def of(cls, columns: Sequence[Column], texts: Sequence[Sequence[str]], width: int) -> _Room:
+        """Return the room that these columns with these texts need; only those that wrap can do with less."""
+        named = [[column.name, *inside] for column, inside in zip(columns, texts, strict=True)]
+        natural = [_longest(inside, "\n") for inside in named]
+        least = [
+            min(_longest(inside, r"\s"), LONGEST_WORD) if column.wrap else full
+            for column, inside, full in zip(columns, named, natural, strict=True)
+        ]
+        return cls(width, natural, least)
+
+    def left_by(self, numbers: Sequence[int]) -> int:
+        """Return how much of the width columns leave over at their least; negative where it is too little."""
+        return self.width - sum(self.least[number] for number in numbers) - COLUMN_GAP * (len(numbers) - 1)
+
+    def shared_by(self, visible: Sequence[int]) -> dict[int, int]:
+        """Return the widths of the columns when what is left over is shared by how much their texts lack."""
+        lacks = {number: self.natural[number] - self.least[number] for number in visible}
+        share = min(1.0, max(self.left_by(visible), 0) / (sum(lacks.values()) or 1))
+        return {number: self.least[number] + int(lacks[number] * share) for number in visible}
+
+    def without_long_texts(self, columns: Sequence[Column], texts: Sequence[Sequence[str]]) -> _Room:
+        """Return the room with less for the widest of the columns that must stay, unless many of its texts are long."""
+        rigid = [number for number, column in enumerate(columns) if not column.rank and not column.wrap]
+        if not rigid:
+            return self
+        widest = max(rigid, key=self.least.__getitem__)
+        short = [wide for wide in map(cell_len, texts[widest]) if wide <= self.width // 2]
+        are_few = FEW * (len(texts[widest]) - len(short)) <= len(texts[widest])
+        if self.left_by(rigid) >= 0 and not are_few:
+            return self
+        enough = {widest: max([cell_len(columns[widest].name), *short])}
+        natural, least = ([enough.get(n, w) for n, w in enumerate(of)] for of in (self.natural, self.least))
+        return _Room(self.width, natural, least)
+
+
+def _visible(columns: Sequence[Column], remaining: Sequence[int], room: _Room) -> list[int]:
+    """Return the columns without those of the highest ranks for which there is no room."""
+    visible = list(remaining)
+    while room.left_by(visible) < 0 and (optional := [number for number in visible if columns[number].rank]):
+        visible.remove(max(optional, key=lambda number: columns[number].rank))
+    return visible
+
+
 def _longest(texts: Sequence[str], separator: str) -> int:
     """Return the width of the longest part of the texts between separators."""
     return max(cell_len(part) for text in texts for part in re.split(separator, text))
-
-
-def _free(numbers: Sequence[int], least: Sequence[int], width: int) -> int:
-    """Return how much of the width columns leave over at their least widths; negative where it is too little."""
-    return width - sum(least[number] for number in numbers) - COLUMN_GAP * (len(numbers) - 1)
-
-
-def _visible(columns: Sequence[Column], remaining: Sequence[int], least: Sequence[int], width: int) -> list[int]:
-    """Return the columns without those of the highest ranks for which there is no room."""
-    visible = list(remaining)
-    while _free(visible, least, width) < 0 and (optional := [number for number in visible if columns[number].rank]):
-        visible.remove(max(optional, key=lambda number: columns[number].rank))
-    return visible
 
 
 def _are_mostly_tall(texts: Sequence[str], width: int) -> bool:
