@@ -159,7 +159,7 @@ def removed_entries(members: Sequence[ListedFile], snapshot_id: int) -> list[Ent
 def rewrite_summary(
     current: Snapshot, removed: Sequence[ListedFile], dangling: Sequence[ListedFile], added: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, str]:
-    """Return the snapshot summary of a rewrite that added, removed and let go these files."""
+    """Return the summary of a rewrite's snapshot: it replaces data files, and removes deletes that nothing needs."""
     of_kinds = {
         kind: [file for file in dangling if file.content == content]
         for kind, content in (("position", POSITION_DELETES), ("equality", EQUALITY_DELETES))
