@@ -62,6 +62,7 @@ from pyiceberg.types import (
     DoubleType,
     FixedType,
     FloatType,
+    IcebergType,
     IntegerType,
     LongType,
     NestedField,
@@ -252,24 +253,25 @@ def _require_exact(text: str, expression: BooleanExpression, schema: Schema) -> 
             raise ValueError(f"engines differ in what _ and \\ mean in like {pattern}: write it with =, >= and <")
     for name, condition in _conditions(expression):
         kind = schema.find_type(name)
-        literals = condition.literals if isinstance(condition, SetPredicate) else {condition.literal}
-        if isinstance(kind, IntegerType | LongType) and any(
-            isinstance(literal, DecimalLiteral) for literal in literals
-        ):
-            raise ValueError(f"column {name} has whole numbers: write them without a point")
         if isinstance(condition, StartsWith | NotStartsWith) and not isinstance(kind, StringType):
             raise ValueError(f"column {name} is no text: like does not apply")  # noqa: TRY004 - the person's text
-        if isinstance(kind, _TIMES) and any(not isinstance(literal, StringLiteral) for literal in literals):
-            raise ValueError(f"column {name} has days or times: write them as text")
-        if isinstance(kind, DateType) and not all(_DAY.fullmatch(str(literal.value)) for literal in literals):
-            raise ValueError(f"column {name} has days: write them as in '2026-11-25'")
-        if isinstance(kind, DecimalType) and any(
-            len(literal.to(kind).value.as_tuple().digits) > kind.precision for literal in literals
-        ):
-            raise ValueError(f"column {name} can have no such value")
-        # such a condition is true or false, also for nulls
-        if any(isinstance(literal.to(kind), AboveMax | BelowMin) for literal in literals):
-            raise ValueError(f"column {name} can have no such value")
+        for literal in condition.literals if isinstance(condition, SetPredicate) else {condition.literal}:
+            if (reason := _inexact(literal, kind)) is not None:
+                raise ValueError(f"column {name} {reason}")
+
+
+def _inexact(literal: Literal[Any], kind: IcebergType) -> str | None:
+    """Return why a literal may be another value of a column of this type than engines take it for."""
+    if isinstance(kind, IntegerType | LongType) and isinstance(literal, DecimalLiteral):
+        return "has whole numbers: write them without a point"
+    if isinstance(kind, _TIMES) and not isinstance(literal, StringLiteral):
+        return "has days or times: write them as text"
+    if isinstance(kind, DateType) and not _DAY.fullmatch(str(literal.value)):
+        return "has days: write them as in '2026-11-25'"
+    value = literal.to(kind)
+    too_long = isinstance(kind, DecimalType) and len(value.value.as_tuple().digits) > kind.precision
+    # a condition with a value beyond the type is true or false, also for nulls
+    return "can have no such value" if too_long or isinstance(value, AboveMax | BelowMin) else None
 
 
 def _with_infinities(expression: BooleanExpression, schema: Schema) -> BooleanExpression:
