@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from icewright.core.cost import OPEN_COST_MB, service_cost, spark_cost
@@ -38,20 +39,12 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         return NotDue("no current snapshot")
     engine = knobs[MANIFEST_ENGINE]
     by_spark = engine == "spark" or metadata.format_version not in SERVICE_VERSIONS
-    only = knobs[MANIFEST_SPEC]
-    manifests = [m for m in facts.manifests if only is None or m.spec_id == only]
-    chosen = [m for m in manifests if m.entries and m.small > 1 and ideal(m, facts) <= m.manifests / 2]
-    if sum(m.manifests for m in chosen) < knobs[MIN_MANIFESTS]:
-        chosen = []
-    split = _too_large(manifests, facts, by_spark=by_spark)
-    erased = [m for m in manifests if m.deleted_entries] if knobs[MANIFEST_DELETED] and not by_spark else []
-    chosen = [m for m in manifests if m in (*chosen, *split, *erased)]
+    choice = _choice(facts, knobs, by_spark=by_spark)
+    chosen = choice.groups
     if not chosen:
-        return NotDue(_none_chosen(manifests, facts, knobs[MIN_MANIFESTS]))
+        return NotDue(_none_chosen(choice.candidates, facts, knobs[MIN_MANIFESTS]))
     if engine == "service" and by_spark:
         return Unsupported(f"format v{metadata.format_version} manifests are rewritten by Spark alone")
-    before, after = sum(m.manifests for m in chosen), sum(ideal(m, facts) for m in chosen)
-    entries = sum(m.entries for m in chosen)
     step = RewriteManifests(
         chosen=tuple((m.spec_id, m.content) for m in chosen),
         target_bytes=facts.thresholds.manifest_target_bytes,
@@ -62,7 +55,9 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
     )
     if unknown := set(step.sort_by).difference(field.name for spec in metadata.specs for field in spec.fields):
         return Blocked(f"rewrite_manifests.sort_by names {', '.join(sorted(unknown))}, which is no partition field")
-    large, deleted = sum(m.large for m in split), sum(m.deleted_entries for m in erased)
+    before, after = sum(m.manifests for m in chosen), sum(ideal(m, facts) for m in chosen)
+    entries = sum(m.entries for m in chosen)
+    large, deleted = choice.large, choice.deleted_entries
     return Due(
         Work(Operation.REWRITE_MANIFESTS, (step,), _notes(chosen, by_spark=by_spark)),
         benefit=OPEN_COST_MB / 4 * max(large, bool(deleted), before - after),
@@ -75,6 +70,28 @@ def evaluate(facts: TableFacts, knobs: Knobs, last: LastRun | None, now: datetim
         files=before - after,
         per_file=OPEN_COST_MB / 4,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """The groups of manifests that a rewrite is for, of those that it may be for."""
+
+    candidates: Sequence[ManifestFacts]
+    groups: Sequence[ManifestFacts]
+    large: int  # manifests far above the target
+    deleted_entries: int  # to erase
+
+
+def _choice(facts: TableFacts, knobs: Knobs, *, by_spark: bool) -> _Choice:
+    only = knobs[MANIFEST_SPEC]
+    candidates = [m for m in facts.manifests if only is None or m.spec_id == only]
+    small = [m for m in candidates if m.entries and m.small > 1 and ideal(m, facts) <= m.manifests / 2]
+    if sum(m.manifests for m in small) < knobs[MIN_MANIFESTS]:
+        small = []
+    split = _too_large(candidates, facts, by_spark=by_spark)
+    erased = [m for m in candidates if m.deleted_entries] if knobs[MANIFEST_DELETED] and not by_spark else []
+    groups = [m for m in candidates if m in (*small, *split, *erased)]
+    return _Choice(candidates, groups, sum(m.large for m in split), sum(m.deleted_entries for m in erased))
 
 
 def _too_large(groups: Sequence[ManifestFacts], facts: TableFacts, *, by_spark: bool) -> list[ManifestFacts]:
