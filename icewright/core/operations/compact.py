@@ -53,16 +53,14 @@ def _due(facts: TableFacts, knobs: Knobs, choice: Choice, order: str | None) -> 
     if engines.refused is not None:
         return Blocked(engines.refused)
     notes = [*_left_out(facts, choice, knobs), *engines.why, *option_notes(knobs)]
-    steps: list[RewriteDataFiles] = []
-    inexpressible = 0
     groups = _groups(choice, engines)
     max_bytes = knobs[rewriting.MAX_CALL_SIZE] * MEGABYTE
-    for batch in _batches(groups, max_bytes):
-        where = partitions_predicate(facts.metadata, [rewrite.partition for rewrite in batch])
-        if where is None:
-            inexpressible += len(batch)
-        else:
-            steps.append(_step(facts, knobs, order, batch, where, engines))
+    calls = [
+        (batch, partitions_predicate(facts.metadata, [rewrite.partition for rewrite in batch]))
+        for batch in _batches(groups, max_bytes)
+    ]
+    steps = [_step(facts, knobs, order, batch, where, engines) for batch, where in calls if where is not None]
+    inexpressible = sum(len(batch) for batch, where in calls if where is None)
     one_call = len(groups) == 1 and sum(rewrite.bytes for rewrite in choice.due) <= max_bytes
     whole_table = len(chosen) == len(choice.admitted) and one_call
     if (choice.hot or choice.ineffective) and inexpressible:
