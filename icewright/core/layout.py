@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import combinations, permutations
+from operator import attrgetter
 from typing import Any
 
 from icewright.core.cost import OPEN_COST_MB
@@ -134,7 +135,7 @@ class LayoutReport:
         Smaller files come last, where they promise to be clearly better than the best order without them.
         """
         clear = [t for t in self.trials if t.layout is not None and t.cost < _WORTH_IT * self.current.cost]
-        orders = sorted((t for t in clear if t.layout and t.layout.target is None), key=_cost)[:_MEASURED]
+        orders = sorted((t for t in clear if t.layout and t.layout.target is None), key=attrgetter("cost"))[:_MEASURED]
         best = min(clear, key=_cost_to_beat, default=None)
         chosen = orders if best is None or best in orders else [*orders, best]
         return tuple(trial.layout for trial in chosen if trial.layout is not None)
@@ -202,10 +203,6 @@ class LayoutReport:
             "settings": best.settings,
             "runs_to_pay": best.runs_to_pay,
         }
-
-
-def _cost(trial: LayoutTrial) -> float:
-    return trial.cost
 
 
 def _cost_to_beat(trial: LayoutTrial) -> float:

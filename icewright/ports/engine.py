@@ -199,9 +199,9 @@ class Engine(Protocol):
         """
 
     def draw_filters(self, ref: TableRef, templates: Mapping[str, float], now: datetime) -> Sequence[str]:
-        """Return filters over a table's rows by templates of `core.filters`, as often as queries have each.
+        """Return filters drawn from a table's rows: each template of `core.filters` as often as queries have it.
 
-        There are none where no template is of the table's columns. Raises the errors of loading the table.
+        Templates over columns that the table does not have give none. Raises the errors of loading the table.
         """
 
     def try_layouts(self, ref: TableRef, filters: Sequence[str], sizes: FileSizes) -> LayoutReport:

@@ -306,7 +306,7 @@ class Storage(Protocol):
         """Return the folder without the links that lead to it; as it is where storage knows no links."""
 
     def canonicals(self, folders: Iterable[str]) -> Mapping[str, str]:
-        """Return the same of many folders at once, by each of them: at less cost where folders lie in the same ones."""
+        """Return `canonical` of each of many folders; folders that lie in the same one share its cost."""
 
     def delete(
         self, paths: Sequence[str], concurrency: int, found: Mapping[str, FileStat | None] | None = None

@@ -270,7 +270,7 @@ class Engines:
         return LayoutMeasuring(pool, deletion.clock, catalog, request, made).run()
 
     def draw_filters(self, ref: TableRef, templates: Mapping[str, float], now: datetime) -> Sequence[str]:
-        """Return filters over a table's rows by templates, as often as queries have each."""
+        """Return filters drawn from a table's rows, each template as often as queries have it."""
         with catalog_context(ref.catalog):
             return drawn_filters(self.deletion.files, self._current(ref), templates, now)
 

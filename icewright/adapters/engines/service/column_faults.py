@@ -147,7 +147,7 @@ def _wrong_partition(
 
 
 def _has_rows_of_others(column: ColumnContent, kind: str, transform: str, value: Any) -> bool:  # noqa: ANN401 - Avro's
-    """Return whether the column has values of other partitions than that of the value; False where nobody can tell."""
+    """Return whether the column has rows of another partition than that of `value`; False where nobody can tell."""
     if value is None:
         return column.nulls is not None and column.nulls != column.values
     if value != value or not column.is_exact or column.least is None or column.most is None:  # noqa: PLR0124 - NaN

@@ -65,7 +65,7 @@ def is_read_as(kind: str, physical: str, annotation: str) -> bool:
 
 
 def replaced_types(document: Mapping[str, Any], types: Mapping[int, Any]) -> Mapping[int, Mapping[int, Any]]:
-    """Return the types of columns by snapshot, where its schema has some that the current ones do not read.
+    """Return column types by snapshot, for those whose schema has types that readers of the current one misread.
 
     A table that is replaced gives a column of a name that it had the same id, whatever its type.
     """

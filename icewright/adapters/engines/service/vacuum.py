@@ -214,7 +214,7 @@ class BranchVacuum:
     def _identified(
         self, base: TableMetadata, unreferenced: Sequence[UnreferencedMetadata], adopted: frozenset[str]
     ) -> IdentifiedMetadata:
-        """Return what metadata files are that no branch reaches. Raises `Refused` when one may be another table's."""
+        """Tell apart metadata files that no branch reaches. Raises `Refused` when one may be another table's."""
         try:
             identified = identify(base, unreferenced, self.deletion.files.read, adopted)
         except MetadataUnreadable as error:
