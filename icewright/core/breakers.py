@@ -8,6 +8,7 @@ half-open: one job probes the resource, and closes the breaker by any success.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -23,6 +24,8 @@ PROBE_LIMIT = timedelta(minutes=10)  # after which an unfinished probe blocks no
 UNAVAILABLE = "unavailable"  # prefix of the reason when an operation waits for a catalog, a storage place or a pool
 SHARED = frozenset({FaultOwner.CATALOG, FaultOwner.STORE, FaultOwner.STORAGE, FaultOwner.POOL})
 _OWN_LIMITS = ("Too many open files", "can't start new thread")  # of this process, whoever it was about to ask
+_STORAGE = "storage "  # resources of this kind begin so
+_PATH = re.compile(r"\S*/[^\s:;,)]+")
 RETRY_UNAVAILABLE = timedelta(minutes=5)  # cooldown after such a deferral, in place of the operation's own
 
 
@@ -71,8 +74,12 @@ def after_failure(
     """Return the breaker after a failure. `jitter` is random, from 0 to 1, so that processes do not retry in step.
 
     A failure of the resource itself (blank `subject`) opens the breaker at once. Failures while it waits do not prolong
-    the wait: they are of calls that began before.
+    the wait: they are of calls that began before. The error is kept without name and files of the table: it is shown
+    with all tables that wait, to who may not see that one.
     """
+    error = error.replace(subject, "a table") if subject else error
+    if resource.startswith(_STORAGE):
+        error = _PATH.sub("a file", error)
     if last is not None and last.state(now) is BreakerState.OPEN and last.probe_until is None:
         return replace(last, error=error)
     failures = 1 if last is None else last.failures
@@ -95,7 +102,7 @@ def storage_place(location: str) -> str:
 def resources(ref: TableRef, location: str | None, pool: str | None) -> tuple[str, ...]:
     """Return the shared resources that a job on a table needs; `pool` is None where no operation runs on one."""
     names = [f"catalog {ref.catalog}"]
-    names += [f"storage {storage_place(location)}"] if location else []
+    names += [f"{_STORAGE}{storage_place(location)}"] if location else []
     return (*names, f"pool {pool}") if pool else tuple(names)
 
 
@@ -113,7 +120,7 @@ def faulty_resource(error: IcewrightError, ref: TableRef, location: str | None, 
             catalog = error.catalog if isinstance(error, CatalogUnavailable) else ""
             return f"catalog {catalog or ref.catalog}"
         case FaultOwner.STORAGE:
-            return f"storage {storage_place(location)}" if location else None
+            return f"{_STORAGE}{storage_place(location)}" if location else None
         case FaultOwner.POOL:
             return f"pool {pool}"
     return None

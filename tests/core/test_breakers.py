@@ -53,6 +53,19 @@ def test_a_clock_that_is_set_back_prolongs_no_wait() -> None:
     assert after_failure(ahead, "pool default", "d", "died", NOW, 0.5).retry_at <= NOW + MAX_WAIT
 
 
+def test_a_reason_does_not_name_the_table_that_failed() -> None:
+    """Who waits for the same storage or catalog may not be allowed to see it; the last failure counts."""
+    error, breaker = (
+        "lake.hr.pay: s3://lake/hr/pay/a.avro could not be read: http://s3/lake/hr/pay/a.avro: timed out",
+        None,
+    )
+    for subject in ("lake.a.a", "lake.b.b", "lake.c.c", "lake.hr.pay"):
+        breaker = after_failure(breaker, "storage s3://lake", subject, error, NOW, 0.5)
+    assert breaker is not None
+    assert "(a table: a file could not be read: a file: timed out)" in breaker.reason
+    assert "hr" not in breaker.reason
+
+
 @pytest.mark.parametrize(
     ("subjects", "state"),
     [
