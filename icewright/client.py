@@ -215,9 +215,11 @@ class Client(Connection):
         action: str | None = None,
         refused: bool | None = None,
         since: datetime | None = None,
+        search: str | None = None,
     ) -> Iterator[AuditEntry]:
         """Yield all changes and refusals that match the filters, newest first."""
-        return self._pages("/audit", {"actor": actor, "action": action, "refused": refused, "since": _time(since)})
+        of = {"actor": actor, "action": action, "refused": refused, "since": _time(since), "search": search}
+        return self._pages("/audit", of)
 
     def start(
         self,

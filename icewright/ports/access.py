@@ -110,9 +110,13 @@ class AuditLog(Protocol):
         limit: int,
         *,
         since: datetime | None = None,
+        search: str | None = None,
         **equal: str | bool,
     ) -> Sequence[AuditRow]:
-        """Return entries, newest first: since a time, of ids below `before`, with the values of `equal`."""
+        """Return entries, newest first: since a time, of ids below `before`, with the values of `equal`.
+
+        `search` is a part of the target, case-insensitive.
+        """
 
 
 class IdempotencyKeys(Protocol):

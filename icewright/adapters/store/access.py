@@ -101,6 +101,7 @@ class SqlAudit(AuditLog):
         limit: int,
         *,
         since: datetime | None = None,
+        search: str | None = None,
         **equal: str | bool,
     ) -> Sequence[AuditRow]:
         query = sa.select(AUDIT).where(*(AUDIT.c[name] == value for name, value in equal.items()))
@@ -108,6 +109,8 @@ class SqlAudit(AuditLog):
             query = query.where(AUDIT.c.id < before)
         if since is not None:
             query = query.where(AUDIT.c.at >= since)
+        if search is not None:
+            query = query.where(AUDIT.c.target.icontains(search, autoescape=True))
         with self.db.reading() as connection:
             readable = visible(connection, visibility, AUDIT)
             rows = connection.execute(query.where(readable).order_by(AUDIT.c.id.desc()).limit(limit)).all()

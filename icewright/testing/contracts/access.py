@@ -32,10 +32,13 @@ class AccessTests(StoreSuite):
         store.access.end_session("d")
         assert store.access.session("d") is None
         for place in (None, ("lake", "sales"), ("lake", "hr")):
-            store.audit.append(AuditRow(NOW, "me", "token", "jobs.run", "x", place, False, "here", {"k": 1}))
+            target = ".".join(place or ("everything",))
+            store.audit.append(AuditRow(NOW, "me", "token", "jobs.run", target, place, False, "here", {"k": 1}))
         assert [row.place for row in store.audit.entries(None, None, 10)] == [("lake", "hr"), ("lake", "sales"), None]
         (entry,) = store.audit.entries(SALES, None, 10, actor="me", refused=False)
         assert store.audit.entries(SALES, entry.id, 10) == []
+        assert store.audit.entries(None, None, 10, search="KE.S") == [entry]
+        assert store.audit.entries(None, None, 10, search="%") == []
         later = NOW + timedelta(seconds=1)
         assert [len(store.audit.entries(None, None, 10, since=at)) for at in (NOW, later)] == [3, 0]
 

@@ -76,6 +76,7 @@ def audit(
     action: Annotated[models.Text | None, Query(description="only this action, as in jobs.run")] = None,
     refused: Annotated[bool | None, Query(description="true: only refusals; false: only changes")] = None,
     since: Annotated[models.Instant | None, Query(description="only entries since then")] = None,
+    search: Annotated[models.Text | None, Query(description="part of the target, in any case")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> models.Audit:
@@ -86,7 +87,8 @@ def audit(
     filters = {"actor": actor, "action": action, "refused": refused}
     set_filters = {name: value for name, value in filters.items() if value is not None}
     before = None if position is None else int(position[0])
-    rows = caller.runtime.store.audit.entries(caller.visibility, before, limit + 1, since=since, **set_filters)
+    audit_log = caller.runtime.store.audit
+    rows = audit_log.entries(caller.visibility, before, limit + 1, since=since, search=search, **set_filters)
     items = [models.AuditEntry.model_validate(row, from_attributes=True) for row in rows[:limit]]
     return models.Audit(items=items, next=encoded((items[-1].id,)) if len(rows) > limit else None)
 

@@ -97,7 +97,8 @@ def live_audit(caller: Auditor) -> Response:
 def _audit_context(caller: Caller) -> dict[str, Any]:
     params = ListParams(caller.request.query_params)
     chosen = params.one("range", TimeRange)
-    query: dict[str, Any] = {name: params.text(name) for name in ("actor", "action", "outcome")} | {"range": chosen}
+    query: dict[str, Any] = {name: params.text(name) for name in ("search", "actor", "action", "outcome")}
+    query["range"] = chosen
     outcome = query["outcome"] or ""
     if outcome not in _OUTCOMES:
         raise Problem(422, f"outcome: there is no {outcome}; there is: done, refused")
@@ -107,6 +108,7 @@ def _audit_context(caller: Caller) -> dict[str, Any]:
         action=query["action"],
         refused=_OUTCOMES[outcome],
         since=since(chosen, caller.runtime.clock.now()),
+        search=query["search"],
         limit=PAGE,
         cursor=params.text("cursor"),
     )
