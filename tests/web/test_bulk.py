@@ -283,6 +283,7 @@ def test_pages_change_many_tables_after_a_count(fleet: Served) -> None:
     fields = {"csrf": token_of(client, "/tables"), "tables": "lake.sales.*", "action": "pause", "reason": "migration"}
     counted = client.post("/do/bulk", data=fields, headers={**BROWSER, **FORM})
     assert "Pause 2 tables" in counted.text
+    assert '<a href="/tables" aria-current="page">' in counted.text
     absurd = {"expected": "9" * 5000, "alert": "9" * 5000}  # more digits than Python makes a number of
     for path in ("/do/bulk", "/do/alerts/acknowledge"):
         assert client.post(path, data=fields | absurd, headers={**BROWSER, **FORM}).status_code == 200

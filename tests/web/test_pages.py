@@ -485,7 +485,7 @@ def test_what_a_job_page_says(served: Served) -> None:
     client = served.client()
     running = client.get(f"/jobs/{job}", headers=BROWSER).text
     assert "1 of 4 file groups" in running
-    assert "&lt;i&gt;eve&lt;/i&gt;" in running
+    assert "&lt;i&gt;eve&lt;/<wbr>i&gt;" in running
     assert "/do/cancel" in running
     store.jobs.finish(job, JobState.FAILED, "no <b>space</b>", now)
     ended = client.get(f"/jobs/{job}", headers=BROWSER).text
@@ -561,6 +561,7 @@ def test_numbers_and_times() -> None:
     assert "2026-01-02 03:04:05 UTC" in formats.moment(now, now)
     assert formats.value({"a": [1.0, True, None]}) == "a: 1, true, \u2013"
     assert formats.breakable("<a>.b") == "&lt;a&gt;.<wbr>b"
+    assert formats.marked("<a> `<b>` c") == "&lt;a&gt; <code>&lt;b&gt;</code> c"
     assert formats.breakable("a\u202egnp.exe") == "a\\u202egnp.<wbr>exe"
     assert len(formats.breakable("n" * 9000)) < 1100
 

@@ -129,6 +129,12 @@ def clock(at: datetime | str) -> Markup:
     )
 
 
+def marked(text: str) -> Markup:
+    """Return a text of ours as HTML, in which what stands between backticks is code."""
+    shapes = (Markup("{}"), Markup("<code>{}</code>"))
+    return Markup("").join(shapes[n % 2].format(part) for n, part in enumerate(text.split("`")))
+
+
 def value(raw: Any) -> str:  # noqa: ANN401 - of a knob or a detail
     """Format a knob's value or an event's detail."""
     match raw:
@@ -146,13 +152,13 @@ def value(raw: Any) -> str:  # noqa: ANN401 - of a knob or a detail
 
 
 def breakable(name: object) -> Markup:
-    """Return a name as HTML that may wrap after dots, slashes, underscores and equals signs.
+    """Return a name as HTML that may wrap after dots, slashes, underscores, equals and at signs.
 
     What nobody sees is an escape, as on the command line: with it a name looks like another. A name of many thousand
     characters, which would fill the page, is cut.
     """
     shown = one_line(str(name))
     text = str(escape(shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}…"))
-    for sign in (".", "/", "_", "="):
+    for sign in (".", "/", "_", "=", "@"):
         text = text.replace(sign, f"{sign}<wbr>")
     return Markup(text)  # noqa: S704 - escaped above

@@ -159,8 +159,8 @@ def templates() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    names = ("tone", "word", "size", "number", "stated", "gb_hours", "span", "clock", "value", "breakable", "sentence")
-    environment.filters |= {name: getattr(formats, name) for name in names}
+    names = ("tone", "word", "size", "number", "stated", "gb_hours", "span", "clock", "value", "breakable", "marked")
+    environment.filters |= {name: getattr(formats, name) for name in (*names, "sentence")}
     environment.globals |= {"number": formats.number, "size": formats.size}
     environment.globals |= {
         "asset": asset_url,

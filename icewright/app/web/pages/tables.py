@@ -21,10 +21,10 @@ _HEADINGS = (  # title, sort key, first direction, CSS class
     ("Table", TableSort.NAME, "asc", ""),
     ("State", None, "", ""),
     ("Health", TableSort.HEALTH, "asc", "num"),
-    ("Files", TableSort.FILES, "desc", "num wide"),
-    ("Size", TableSort.BYTES, "desc", "num wide"),
+    ("Files", TableSort.FILES, "desc", "num mid"),
+    ("Size", TableSort.BYTES, "desc", "num mid"),
     ("Queries a day", TableSort.QUERIES, "desc", "num wide"),
-    ("Due", TableSort.DUE_SINCE, "asc", "wide"),
+    ("Due", TableSort.DUE_SINCE, "asc", "mid"),
     ("Evaluated", TableSort.EVALUATED, "desc", "wide"),
     ("Last success", TableSort.SUCCEEDED, "desc", "wide"),
 )

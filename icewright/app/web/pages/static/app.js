@@ -102,14 +102,32 @@ for (const part of document.querySelectorAll("[data-live]")) {
 }
 
 // "/" goes to the search of tables, unless somebody is writing.
+const find = document.querySelector("[data-find]");
 addEventListener("keydown", (event) => {
-  const find = document.querySelector("[data-find]");
   if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || !find) return;
   if (event.target.closest?.("input, select, textarea, [contenteditable]")) return;
   event.preventDefault();
   find.focus();
   find.select();
 });
+
+// That search offers the tables that have in their names what is written.
+if (find) {
+  const names = document.createElement("datalist");
+  names.id = "found";
+  find.after(names);
+  find.setAttribute("list", names.id);
+  let pause;
+  find.addEventListener("input", () => {
+    clearTimeout(pause);
+    pause = setTimeout(async () => {
+      const asked = new URLSearchParams({ search: find.value.trim(), limit: 10 });
+      const answer = await fetch(`/api/v1/tables?${asked}`).catch(() => undefined);
+      const { items } = answer?.ok ? await answer.json() : { items: [] };
+      names.replaceChildren(...items.map(({ table }) => Object.assign(document.createElement("option"), { value: table })));
+    }, 150);
+  });
+}
 
 // A search that hides what does not match, and opens the groups of what does.
 for (const search of document.querySelectorAll("[data-filter]")) {
