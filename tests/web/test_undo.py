@@ -146,7 +146,7 @@ def test_the_page_asks_before_it_undoes(workspace: Workspace, client: TestClient
     assert "Planned deletions" in page
     assert "Expired snapshots" in page
     assert all(str(snapshot_id) in page for snapshot_id in gone)
-    assert page.count('<td class="num wide">+1 &minus;1</td><td class="num">+1 &minus;1</td>') == len(gone)
+    assert page.count('<td class="num wide">+1 &minus;1</td><td class="num mid">+1 &minus;1</td>') == len(gone)
     form = {"csrf": token_of(client, path), "job": job_id}
     asks = client.post("/do/undo", data=form, headers=BROWSER)
     assert asks.status_code == 200
