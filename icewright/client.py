@@ -385,8 +385,7 @@ class Client(Connection):
 
     def create_token(self, name: str, role: str, scope: Sequence[str] = (), *, days: int | None = 90) -> NewToken:
         """Create an API token, whose secret no later answer has; without `days` it never expires."""
-        body = {"name": name, "role": role, "scope": list(scope), "days": days}
-        return self._document("POST", "/tokens", json=body)
+        return self._document("POST", "/tokens", json={"name": name, "role": role, "scope": list(scope), "days": days})
 
     def revoke_token(self, token_id: str) -> None:
         """Revoke an API token, at once and for good."""
