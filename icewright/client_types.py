@@ -77,9 +77,11 @@ Run = TypedDict("Run", {"id": int, "job_id": str, "table": str, "operation": Ope
     "summary": str, "metrics": dict[str, Any], "statements": list[str], "notes": list[str], "started": str,
     "finished": str, "before": dict[str, Any], "after": dict[str, Any], "partitions": list[dict[str, Any]] | None,
     "gb_hours": float, "metadata_location": str, "undone": NotRequired[bool]})
+ExpiredSnapshot = TypedDict("ExpiredSnapshot", {"snapshot_id": int, "parent_id": int | None, "at": str,
+    "operation": str | None, "summary": dict[str, str], "read_at": str | None})
 RemovedRef = TypedDict("RemovedRef", {"name": str, "type": str | None, "snapshot_id": int})
 Removed = TypedDict("Removed", {"at": str, "undone_at": str | None, "metadata_location": str,
-    "snapshots": list[RemovedSnapshot], "refs": list[RemovedRef]})
+    "snapshots": list[ExpiredSnapshot], "refs": list[RemovedRef]})
 WaitingFiles = TypedDict("WaitingFiles", {"job_id": str, "table": str, "operations": list[Operation], "files": int,
     "bytes": int, "failed": int, "planned_at": str, "delete_after": str | None, "reason": str})
 JobDetail = TypedDict("JobDetail", {"job_id": str, "table": str, "state": JobState, "operations": list[Operation],

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from icewright.core.capacity import Limits
@@ -179,14 +180,17 @@ def undo_document(done: UndoResult) -> dict[str, Any]:
     }
 
 
-def removal_document(removal: Removal) -> dict[str, Any]:
-    """Return the snapshots and refs that one commit of an expiry removed."""
+def removal_document(removal: Removal, reads: Mapping[int, datetime]) -> dict[str, Any]:
+    """Return the snapshots and refs that one commit of an expiry removed; `reads` has the last reads of snapshots."""
     restore = RestoreSnapshots.from_json(removal.document)
     return {
         "at": removal.at,
         "undone_at": removal.undone_at,
         "metadata_location": removal.metadata_location,
-        "snapshots": [snapshot_document(snapshot) for snapshot in removed_snapshots(removal)],
+        "snapshots": [
+            {**snapshot_document(snapshot), "read_at": reads.get(snapshot.snapshot_id)}
+            for snapshot in removed_snapshots(removal)
+        ],
         "refs": [
             {"name": name, "type": ref.get("type"), "snapshot_id": ref["snapshot-id"]}
             for name, ref in restore.refs.items()

@@ -215,8 +215,11 @@ def test_activity_goes_on(served: Served) -> None:
     """Page by page; what nobody can mean is refused."""
     for n in range(60):
         served.bench.store.activity.record("paused", NOW, served.ref, state=f"<b>{n}</b>")
+    served.bench.store.activity.record("copied", NOW, served.ref, summary="3 files of 5 KB copied")
     client = served.client()
     page = client.get("/activity", headers=BROWSER).text
+    assert "Copied" not in page.partition("<tbody>")[2]  # its summary has the verb
+    assert '<span class="cap">copy</span>' in page
     assert "&lt;b&gt;59&lt;/b&gt;" in page
     following = page.partition('rel="next"')[0].rpartition('href="')[2].partition('"')[0].replace("&amp;", "&")
     assert "&lt;b&gt;0&lt;/b&gt;" in client.get(following, headers=BROWSER).text

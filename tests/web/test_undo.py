@@ -19,6 +19,7 @@ from icewright.app.web.pages.urls import table_url
 from icewright.app.web.running import serving
 from icewright.client import Client
 from icewright.core.errors import CommitStateUnknown, UsageError
+from icewright.core.events.model import Message, ScanReported
 from icewright.core.table import TableRef
 from icewright.flow.evaluate import evaluate_and_record
 from icewright.flow.undoable import removed_snapshots
@@ -59,11 +60,18 @@ def client(workspace: Workspace, serve: Callable[[], TestClient]) -> TestClient:
 
 
 def test_a_job_says_what_expired_and_what_waits(workspace: Workspace, client: TestClient) -> None:
-    """With ids, times and summaries; files say until when they wait; lists are cut into pages."""
+    """With ids, times, summaries and last reads; files say until when they wait; lists are cut into pages."""
     before = {s.snapshot_id: s for s in workspace.metadata().snapshots}
     job_id = expired(workspace)
+    at = workspace.clock.now()
+    read = min(before.keys() - workspace.metadata().by_id.keys())
+    scan = ScanReported(tuple(TABLE.split(".")), at, planning_ms=1, duration_ms=1, files=1, bytes=1, snapshot_id=read)
+    workspace.app.runtime.store.inbox.receive([Message("1", (scan,))], at)
     job = client.get(f"{API}/jobs/{job_id}").json()
     (removed,), (waiting,) = job["removed"], job["waiting"]
+    assert [s["snapshot_id"] for s in removed["snapshots"] if s["read_at"]] == [read]
+    page = client.get(f"/jobs/{job_id}", headers=BROWSER).text
+    assert "1 of them read by queries lately" in page
     assert {s["snapshot_id"] for s in removed["snapshots"]} == before.keys() - workspace.metadata().by_id.keys()
     for said in removed["snapshots"]:
         snapshot = before[said["snapshot_id"]]

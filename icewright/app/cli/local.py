@@ -146,9 +146,10 @@ class LocalBackend:
         with open_application() as app:
             store, row = app.runtime.store, _job(app, job)
             (item,) = store.views.list_jobs(JobQuery(job_id=row.job_id), None, None, 1).items
+            reads = store.pins.reads(row.ref)
             return job_item_document(item) | {
                 "runs": [dict(run) for run in store.runs.list(row.job_id)],
-                "removed": [removal_document(removal) for removal in store.ledger.removals(row.job_id)],
+                "removed": [removal_document(removal, reads) for removal in store.ledger.removals(row.job_id)],
                 "waiting": [waiting_document(w) for w in store.ledger.pending(row.ref) if w.job_id == row.job_id],
                 "files": list(store.ledger.files(row.job_id)),
                 "log": list(store.activity.list(row.job_id)),

@@ -303,6 +303,9 @@ def show_removed(removed: Documents, *, everything: bool) -> None:
         rows(f"Expired at {moment(removal['at'])}{undone}", columns, lines)
         if len(lines) < (count := len(removal["snapshots"])):
             echo(f"{count:,} snapshots; --files lists all")
+        if read := [s for s in removal["snapshots"] if s["read_at"]]:
+            last = max(moment(s["read_at"]) for s in read)
+            echo(f"{len(read):,} of them were read by queries in the last 14 days, last at {last}")
         for ref in removal["refs"]:
             echo(f"  {ref['type']} {escape(ref['name'])} pointed to snapshot {ref['snapshot_id']}")
 

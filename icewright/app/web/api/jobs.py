@@ -65,13 +65,14 @@ def job(job_id: str, caller: Annotated[Caller, needs(Action.JOBS_READ)]) -> mode
         for run in store.runs.list(row.job_id)
     ]
     (item,) = store.views.list_jobs(JobQuery(job_id=row.job_id), None, None, 1).items
+    reads = store.pins.reads(row.ref) if removals else {}
     waiting = store.views.list_deletions(DeletionQuery(job_id=row.job_id), None, None, len(Operation)).items
     return models.JobDetail(
         **_job(item).model_dump(),
         options=_options(row, caller),
         has_result=row.work is not None and store.jobs.result(row.job_id) is not None,
         runs=runs,
-        removed=[models.Removed(**removal_document(removal)) for removal in removals],
+        removed=[models.Removed(**removal_document(removal, reads)) for removal in removals],
         waiting=[models.WaitingFiles(**waiting_document(item)) for item in waiting],
     )
 

@@ -25,6 +25,12 @@ class RemovedSnapshot(BaseModel):
     summary: dict[str, str]
 
 
+class ExpiredSnapshot(RemovedSnapshot):
+    """A snapshot that an expiry removed, with its last read."""
+
+    read_at: datetime | None = Field(description="when a query last read it, by scan reports of the last 14 days")
+
+
 class RemovedRef(BaseModel):
     """A tag or branch that an expiry removed from the metadata."""
 
@@ -39,7 +45,7 @@ class Removed(BaseModel):
     at: datetime
     undone_at: datetime | None = Field(description="when an undo restored it; null: it was not restored")
     metadata_location: str = Field(description="metadata file of the table before the commit")
-    snapshots: list[RemovedSnapshot]
+    snapshots: list[ExpiredSnapshot]
     refs: list[RemovedRef]
 
 
