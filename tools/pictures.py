@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, ViewportSize, sync_playwright
 from icewright.app.bootstrap import Application, application, read_config
 from icewright.app.web.app_state import ServiceStatus
 from icewright.app.web.application import Settings, create_app
-from icewright.app.web.pages import policies, simulate
+from icewright.app.web.pages import limits, policies, simulate
 from icewright.app.web.pages.jobs import PATH as JOBS
 from icewright.app.web.pages.render import NAVIGATION, VEGA, assets
 from icewright.app.web.pages.table import TABS
@@ -51,7 +51,12 @@ LOOKS = (Look("light", 1280, 900), Look("dark", 1280, 900, "dark"), Look("phone"
 def pages(app: Application) -> Mapping[str, str]:
     """Return the path of each page by the name of its picture: the busiest table, the newest job of each state."""
     found = {item.title.lower(): item.path for item in NAVIGATION}
-    found |= {"policies-edit": f"{policies.PATH}/edit", "simulate": simulate.PATH, "not-found": "/nowhere"}
+    found |= {
+        "policies-edit": f"{policies.PATH}/edit",
+        "simulate": simulate.PATH,
+        "limits": limits.PATH,
+        "not-found": "/nowhere",
+    }
     store = app.runtime.store
     jobs = store.jobs.list(limit=_JOBS)
     found |= {f"job-{job.state}": f"{JOBS}/{job.job_id}" for job in reversed(jobs)}

@@ -15,7 +15,15 @@ from tests.web.pages.test_every_page import WIDER, faults
 from tests.web.pages.test_flows import log_in
 
 pytestmark = [pytest.mark.web, pytest.mark.external, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
-PATHS = ("/policies", "/policies/edit?scope=lake.aged", "/policies/simulate", "/alerts", "/settings", "/activity")
+PATHS = (
+    "/policies",
+    "/policies/edit?scope=lake.aged",
+    "/policies/simulate",
+    "/alerts",
+    "/settings",
+    "/settings/limits",
+    "/activity",
+)
 MORE = ("/vacuum?catalog=lake", "/audit", "/audit?actor=nobody", "/alerts?show=past", "/activity?kind=vacuumed")
 KNOB = "compact.min_input_files"
 
@@ -84,6 +92,29 @@ def test_a_rule_from_its_draft_to_its_end(site: Site, desk: Opener) -> None:
     expect(page.get_by_role("status")).to_contain_text("is removed")
     assert not site.store.rules.versions(CLICKS.parts)[0].settings
     assert [e.action for e in site.store.audit.entries(None, None, 2)] == ["policies.change"] * 2
+
+
+def test_a_limit_from_its_preview_to_its_end(site: Site, desk: Opener) -> None:
+    """What would change is shown before it is set, a fault at its field; a viewer sees the limits and no form."""
+    page = desk(site.local).page
+    page.goto("/settings")
+    page.get_by_role("link", name="Change", exact=True).click()
+    page.get_by_label("limits.global").fill("0")
+    page.get_by_role("button", name="Preview").click()
+    expect(page.locator(".fault")).to_have_text("'0' is not a whole number of at least 1")
+    page.get_by_label("limits.global").fill("7")
+    page.get_by_role("button", name="Preview").click()
+    expect(page.locator("#preview")).to_contain_text("limits.global")
+    page.get_by_role("button", name="Set the limits").click()
+    expect(page.locator(".flash")).to_have_text("The limits are set.")
+    assert site.app.runtime.limits().total == 7
+    stored_limits = site.store.limits.get()
+    assert stored_limits is not None
+    site.store.limits.put({}, "eve", site.app.runtime.clock.now(), stored_limits.version)
+    other = desk(site.closed).page
+    log_in(other, site.token("viewer"), "/settings/limits")
+    expect(other.get_by_role("button", name="Preview")).to_have_count(0)
+    expect(other.locator("main")).to_contain_text("limits.global")
 
 
 def test_two_who_change_the_same_rule(site: Site, desk: Opener) -> None:
