@@ -48,6 +48,7 @@ def test_a_change_by_command_line_is_in_the_audit_log(workspace: Workspace) -> N
         ("run", NAME, "--op", "compact"),  # refused, as it is paused
         ("resume", NAME),
         ("cancel", job),  # it has ended
+        ("cancel", NAME, "--yes"),  # it has no job
         ("restore", NAME),  # lists the points
         ("pause", "--everything"),
         ("run", NAME, "--op", "compact"),  # no job begins

@@ -188,7 +188,7 @@ def _targets(runtime: Runtime, command: str, parameters: Mapping[str, Any]) -> I
         case _:
             names = tuple(parameters.get("tables") or parameters.get("jobs") or ())
             chosen = TableSelection(names, parameters["catalog"], parameters["every_table"])
-            if chosen.is_one_table:
+            if chosen.is_one_table and command != "cancel":
                 ref = TableRef.parse(names[0])
                 yield str(ref), place_of(ref)
                 return
