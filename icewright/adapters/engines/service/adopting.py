@@ -48,10 +48,12 @@ class Adopting:
         markers = [path for path in found if key(path) not in adopted]
         foreign = [uuid for _, uuid in files.foreign if uuid]
         nameless = [path for path, uuid in files.foreign if not uuid]  # adopted one by one, as no uuid tells them apart
-        earlier = [o.identity for o in former if o.registration.table_uuid or o.is_dataset]
-        nameless += [
-            o.registration.metadata_location for o in former if not o.registration.table_uuid and not o.is_dataset
-        ]
+        earlier = []
+        for other in former:
+            if other.registration.table_uuid or other.is_dataset:
+                earlier.append(other.identity)
+            else:
+                nameless.append(other.registration.metadata_location)
         return Adoptable(
             table_uuid=metadata.table_uuid,
             tables=tuple(dict.fromkeys((*foreign, *earlier))),

@@ -232,14 +232,11 @@ class NessieLiveSet:
         heads.sort(key=lambda head: (head.reference.name != self.catalog.branch, head.reference.name))
         problems = [errors[c.metadata_location] for c in versions if c.metadata_location in errors]
         metadata_files = [m for c in versions if (m := self.metadata(c)) is not None]
-        first = heads[0].content if heads else min(versions, key=lambda c: c.key)
-        name = first.key[-1]
-        if not heads or heads[0].reference.name != self.catalog.branch:
-            name += f"@{heads[0].reference.name}" if heads else "@"
         latest = max(metadata_files, key=lambda m: m.last_updated, default=None)
         at_heads = [m for h in heads if (m := self.metadata(h.content)) is not None]
+        described = {snapshot_id for metadata in at_heads for snapshot_id in metadata.by_id}
         return LiveTable(
-            ref=TableRef(self.catalog.name, first.key[:-1], name),
+            ref=self._ref(heads, versions),
             content_id=content_id,
             heads=tuple(heads),
             versions=versions,
@@ -249,10 +246,16 @@ class NessieLiveSet:
             table_uuid=latest.table_uuid if latest else "",
             location=latest.location if latest else "",
             write_paths=tuple(dict.fromkeys(p for m in metadata_files for p in m.write_paths)),
-            snapshots=frozenset(s for m in at_heads for s in m.by_id)
-            | {c.snapshot_id for c in versions if c.snapshot_id is not None},
+            snapshots=frozenset(described | {c.snapshot_id for c in versions if c.snapshot_id is not None}),
             collect=not problems and all(self.may_collect(m) for m in at_heads),
         )
+
+    def _ref(self, heads: Sequence[Head], versions: frozenset[Content]) -> TableRef:
+        """Return a table's name, with the reference that has it where the catalog's branch has not."""
+        key = heads[0].content.key if heads else min(content.key for content in versions)
+        at = heads[0].reference.name if heads else ""
+        name = key[-1] if at == self.catalog.branch else f"{key[-1]}@{at}"
+        return TableRef(self.catalog.name, key[:-1], name)
 
 
 @dataclass
