@@ -9,6 +9,7 @@ from html import escape
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args, get_origin, get_type_hints, overload
 
+from icewright.core.errors import requires_extra
 from icewright.core.words import one_line, some
 
 if TYPE_CHECKING:
@@ -53,13 +54,15 @@ class Rows(Sequence[Row], Generic[Row]):
 
     def to_arrow(self) -> pa.Table:
         """Return the rows as an Arrow table with a column for each field, whose type no row changes."""
-        import pyarrow as pa  # noqa: PLC0415 - takes long to load
+        with requires_extra("engine", "to_arrow()"):
+            import pyarrow as pa  # noqa: PLC0415 - takes long to load
 
         return pa.Table.from_pylist(self.to_dicts(), schema=pa.schema(_arrow_type(self._kind).fields))
 
     def to_polars(self) -> pl.DataFrame:
         """Return the rows as a Polars frame with a column for each field, whose type no row changes."""
-        import polars as pl  # noqa: PLC0415 - takes long to load
+        with requires_extra("engine", "to_polars()"):
+            import polars as pl  # noqa: PLC0415 - takes long to load
 
         return pl.DataFrame(self.to_arrow())
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from icewright.adapters.catalogs.rest import RestCatalog
     from icewright.adapters.engines.dispatch import Engines
     from icewright.adapters.files.tables import IcebergFiles
+    from icewright.ports.archive import OldHistory
 
 T = TypeVar("T")
 _SPELLING = Spelling()
@@ -163,8 +164,6 @@ def _archiving(config: Config, store: SqlStore) -> Iterator[Archiving | None]:
     if section is None:
         yield None
         return
-    from icewright.adapters.store.archive import SqlOldHistory  # noqa: PLC0415 - Arrow takes long to load
-
     entry = config.catalogs[section.catalog]
 
     def opened() -> Archive:
@@ -174,9 +173,14 @@ def _archiving(config: Config, store: SqlStore) -> Iterator[Archiving | None]:
         load = partial(load_bounded_catalog, entry.name, pyiceberg_catalog_properties(entry))
         return IcebergArchive(entry.name, load, tuple(section.namespace.split(".")))
 
+    def history() -> OldHistory:
+        from icewright.adapters.store.archive import SqlOldHistory  # noqa: PLC0415 - Arrow takes long to load
+
+        return SqlOldHistory(store.db)
+
     archive = LazyArchive(opened)
     try:
-        yield Archiving(SqlOldHistory(store.db), archive, timedelta(days=section.after_days))
+        yield Archiving(cast("OldHistory", _OnDemand(history)), archive, timedelta(days=section.after_days))
     finally:
         archive.close()
 

