@@ -85,7 +85,7 @@ MODULES: Mapping[str, tuple[str, ...]] = {  # each with a small set of fast test
     ),
     f"{_SERVICE}/registry.py": ("tests/adapters/test_registry.py",),
     f"{_SERVICE}/surroundings.py": ("tests/adapters/test_registry.py", "tests/adapters/test_guard.py"),
-    f"{_SERVICE}/deletion.py": ("tests/adapters/test_deletion.py",),
+    f"{_SERVICE}/deletion.py": ("tests/adapters/test_deletion.py", "tests/adapters/test_proof.py"),
     f"{_SERVICE}/doubts.py": (
         "tests/adapters/test_doubts.py",
         "tests/cases/test_orphan_doubts.py",
