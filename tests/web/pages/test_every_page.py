@@ -61,6 +61,8 @@ def paths(site: Site, *, states: bool) -> list[str]:
         "/tables?search=nothing-is-called-so",
         table_url(TableRef("fleet", ("n3",), "t0003")),
         table_url(TableRef("fleet", ("n5",), "t0005"), show="snapshots"),
+        "/queue?show=next",
+        "/queue?search=nothing-is-called-so",
         "/jobs?state=cancelled",
         *(f"/jobs/{job_id}" for state, job_id in jobs.items() if state != "succeeded"),
     ]
