@@ -120,9 +120,10 @@ def _rules(app: Application) -> str:
 
 
 def _enabled(app: Application, name: str) -> str:
-    if app.runtime.scopes[name].enabled:
+    scope = app.runtime.scopes[name]
+    if scope.enabled:
         return "maintained automatically"
-    return f"nothing runs by itself: set catalogs.{name}.enabled to true when you are ready"
+    return f"nothing runs by itself: {scope.enabling(name)} when you are ready"
 
 
 def _engine(app: Application, pool_name: str) -> str:

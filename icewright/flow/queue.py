@@ -105,9 +105,7 @@ def _with_catalog_settings(
         blocked = "held by another job of this pass"
     if not scope.enabled:
         name = candidate.ref.catalog
-        stored = scope.configured is not None and scope.configured.enabled
-        remedy = f"icewright config catalog {name} --enabled yes" if stored else f"set catalogs.{name}.enabled to true"
-        blocked = f"catalog {name} is not enabled: {remedy}"
+        blocked = f"catalog {name} is not enabled: {scope.enabling(name)}"
     if pause is not None:
         blocked = str(pause)
     return replace(candidate, pool=scope.pool, blocked=blocked, due_operations=due)

@@ -18,6 +18,7 @@ from icewright.core.layering import Policy, matches_any
 from icewright.core.policy import Operation
 from icewright.core.runs import VERIFICATION_FAILED, JobState
 from icewright.core.table import TableRef
+from icewright.core.words import in_shell
 from icewright.flow.limits import CurrentLimits
 from icewright.ports import Catalog, CatalogSettings, Clock, Engine, Store, TableFiles, Trigger, Vacuum
 
@@ -36,6 +37,12 @@ class Scope:
     archive: str = ""  # the namespace of the archive, whose tables are always in scope
     settings: CatalogSettings | None = None  # which are in the place of what the configuration says
     configured: Scope | None = None  # as the configuration says, where there are settings
+
+    def enabling(self, catalog: str) -> str:
+        """Return what enables the catalog: its configuration, or a command where the store disables it."""
+        if self.configured is not None and self.configured.enabled:
+            return f"run `icewright config catalog {in_shell(catalog)} --enabled yes`"
+        return f"set catalogs.{catalog}.enabled to true"
 
     def contains(self, ref: TableRef) -> bool:
         """Return whether the table is in scope."""

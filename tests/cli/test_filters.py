@@ -156,7 +156,7 @@ def test_a_catalog_is_set_in_the_place_of_the_file(workspace: Workspace) -> None
     assert now == {"name": "lake", **file, **changed, "configuration": file}
     shown = workspace("config", "catalog", "lake").out
     assert "in the place of the configuration's: enabled, * / *, every 60 s" in shown
-    assert "not enabled: icewright config catalog lake --enabled yes" in " ".join(workspace("plan").out.split())
+    assert "not enabled: run `icewright config catalog lake --enabled yes`" in " ".join(workspace("plan").out.split())
     assert workspace("config", "catalog", "lake", "--as-configured", "--json").json["configuration"] is None
     assert workspace("config", "catalog", "lake", "--as-configured", "--enabled", "no").code == 2
     assert "there is no catalog pond; there is: lake" in workspace("config", "catalog", "pond").err
