@@ -215,7 +215,7 @@ class Room:
         admitted: list[Operation] = []
         waits_for_slot = shut is not None
         for operation, late in operations.items():
-            over_budget = self._over_budget(candidate, operation, late)
+            over_budget = self._over_budget(candidate, operation, admitted, late)
             reason = shut or over_budget or self._refused(candidate, operation, admitted, late)
             if reason is None:
                 self._take(candidate, operation, admitted)
@@ -235,15 +235,15 @@ class Room:
     def put_budgets_aside(self, candidate: Candidate, operations: Iterable[Operation]) -> None:
         """Leave a part of each budget that they need to overdue operations, unless a longer overdue one has it."""
         for operation in operations:
-            for place in self._budgets(candidate, operation):
+            for place, cost in self._costs(candidate, operation, ()).items():
                 if place not in self._put_aside:
                     self._put_aside.add(place)
-                    self._spent[place] += candidate.due_operations[operation].cost
+                    self._spent[place] += cost
 
     def _take(self, candidate: Candidate, operation: Operation, job: list[Operation]) -> None:
         """Add one more operation to a job, and use the limits for it."""
-        for place in self._budgets(candidate, operation):
-            self._spent[place] += candidate.due_operations[operation].cost
+        for place, cost in self._costs(candidate, operation, job).items():
+            self._spent[place] += cost
         self._use_slots(candidate, operation, job)
         job.append(operation)
 
@@ -277,7 +277,7 @@ class Room:
         if self._operations[operation] >= most:
             return f"limit per_operation.{operation} ({most}) reached"
         full = self._full(f"pool {candidate.pool}") if _is_first_on_pool(candidate, operation, before) else None
-        return full or self._over_budget(candidate, operation, late)
+        return full or self._over_budget(candidate, operation, before, late)
 
     def _full(self, place: str, *, overdue: bool = False) -> str | None:
         bounds, most = self._bounds.get(place), max(1, self._limits.total - self._limits.reserved)
@@ -291,23 +291,24 @@ class Room:
             return None
         return f"limit of {place} ({bounds.max_concurrent}) reached"
 
-    def _over_budget(self, candidate: Candidate, operation: Operation, late: timedelta | None) -> str | None:
+    def _over_budget(
+        self, candidate: Candidate, operation: Operation, before: Sequence[Operation], late: timedelta | None
+    ) -> str | None:
         """Return the budget that has no room for an operation; `late` says by how much it is overdue, None: not.
 
         Work above a day's budget runs first of a day, or, if it is overdue, while any of the budget is left: it would
         never run otherwise. So does what is overdue by a week, as jobs that began on the day before its window may have
         taken a part of each budget that it could have used.
         """
-        due = candidate.due_operations[operation]
-        for place in self._budgets(candidate, operation):
+        for place, cost in self._costs(candidate, operation, before).items():
             bounds, spent = self._bounds.get(place), self._spent[place]
             budget = None if bounds is None else bounds.gb_hours_per_day
             if budget is None or spent <= 0:
                 continue
-            if self._lends and place.startswith(_SHARE) and due.cost <= self._borrowable:
+            if self._lends and place.startswith(_SHARE) and cost <= self._borrowable:
                 continue
-            while_any_is_left = late is not None and (due.cost > budget or late >= LONG_OVERDUE)
-            if spent >= budget if while_any_is_left else spent + due.cost > budget:
+            while_any_is_left = late is not None and (cost > budget or late >= LONG_OVERDUE)
+            if spent >= budget if while_any_is_left else spent + cost > budget:
                 return f"the budget of {place} ({budget:g} GB-hours a day) has no room until 00:00 UTC"
         return None
 
@@ -317,8 +318,15 @@ class Room:
         budgets = {name: self._bounds[name].gb_hours_per_day for name in map(_share_name, self._patterns)}
         return sum(budget * self._day_share - self._spent[name] for name, budget in budgets.items() if budget)
 
-    def _budgets(self, candidate: Candidate, operation: Operation) -> Sequence[str]:
-        return self._places(candidate.ref, candidate.pool, on_pool=candidate.due_operations[operation].on_pool)
+    def _costs(self, candidate: Candidate, operation: Operation, before: Sequence[Operation]) -> Mapping[str, float]:
+        """Return what one more operation of a job uses of each budget; that of the pool has to pay the whole job."""
+        due = candidate.due_operations
+        costs = dict.fromkeys(self._places(candidate.ref, "", on_pool=False), due[operation].cost)
+        if _is_first_on_pool(candidate, operation, before):
+            costs[f"pool {candidate.pool}"] = due[operation].cost + sum(due[op].cost for op in before)
+        elif any(due[op].on_pool for op in before):
+            costs[f"pool {candidate.pool}"] = due[operation].cost
+        return costs
 
     def _places(self, ref: TableRef, pool: str, *, on_pool: bool) -> Sequence[str]:
         """Return the names, as reasons show them, of the catalog and the pool whose limits apply to work on a table."""

@@ -182,6 +182,25 @@ def test_budgets(pool: float | None, catalog: float | None, spent: float, active
     assert all(d.reason.endswith(said) for d in plan.deferred)
 
 
+@pytest.mark.parametrize(
+    ("on_pool", "budget", "admitted"),
+    [
+        ((COMPACT,), 4, (COMPACT,)),  # of 3, and what follows of 3 is paid by the pool, too
+        ((COMPACT,), 7, (COMPACT, MANIFESTS)),
+        ((MANIFESTS,), 4, (COMPACT,)),  # what came before it would be paid by the pool
+        ((), 1, (COMPACT, MANIFESTS)),
+    ],
+)
+def test_a_budget_of_a_pool_pays_whole_jobs(
+    on_pool: tuple[Operation, ...], budget: float, admitted: tuple[Operation, ...]
+) -> None:
+    """As what was spent is reckoned: else jobs would take what is put aside for others that wait for their window."""
+    found = {op: due(op, cost=3, on_pool=op in on_pool) for op in (COMPACT, MANIFESTS)}
+    limits = Limits(9, {}, 9, pools={"default": PoolLimits(9, budget)})
+    plan = make_plan([candidate(due_operations=found)], limits, NOW, Usage((), {"default": 0.5}))
+    assert [job.operations for job in plan.jobs] == [admitted]
+
+
 def test_blocked_tables_wait_with_their_reason() -> None:
     """A paused or leased table starts nothing, whatever it is worth, and takes no place from others."""
     plan = make_plan([candidate("p", benefit=1e9, blocked="paused: too many failures"), candidate("t")], Limits(1), NOW)
