@@ -298,7 +298,7 @@ class Room:
 
         Work above a day's budget runs first of a day, or, if it is overdue, while any of the budget is left: it would
         never run otherwise. So does what is overdue by a week, as jobs that began on the day before its window may have
-        taken a part of each budget that it could have used.
+        taken a part of each budget that it could have used. Neither takes what is put aside for a longer overdue one.
         """
         for place, cost in self._costs(candidate, operation, before).items():
             bounds, spent = self._bounds.get(place), self._spent[place]
@@ -307,7 +307,8 @@ class Room:
                 continue
             if self._lends and place.startswith(_SHARE) and cost <= self._borrowable:
                 continue
-            while_any_is_left = late is not None and (cost > budget or late >= LONG_OVERDUE)
+            goes_by_turn = late is not None and place not in self._put_aside  # nothing that is overdue longer waits
+            while_any_is_left = goes_by_turn and (cost > budget or late >= LONG_OVERDUE)
             if spent >= budget if while_any_is_left else spent + cost > budget:
                 return f"the budget of {place} ({budget:g} GB-hours a day) has no room until 00:00 UTC"
         return None

@@ -152,6 +152,25 @@ def test_a_budget_is_left_to_what_is_overdue(cost: float, spent: float, begins: 
 
 
 @pytest.mark.parametrize(
+    ("cost", "hours", "windows", "begins"),
+    [
+        (20, 40, "20:00-23:00", []),  # more than the whole budget
+        (3, 24 * 9, "20:00-23:00", []),  # by a week: else it would run while any is left
+        (20, 40, None, ["longer", "large"]),
+        (20, 40, "01:00-02:00", ["large"]),  # by then there is a new budget
+    ],
+)
+def test_what_is_overdue_runs_by_turn_where_it_takes_what_is_left(
+    cost: float, hours: float, windows: str | None, begins: list[str]
+) -> None:
+    """Large jobs, of which one is overdue each day, do not use up what a longer overdue one of a small budget needs."""
+    longer = replace(table("longer", hours + 1, cost=1), windows=windows)
+    limits, usage = Limits(9, pools={"default": PoolLimits(9, 4)}), Usage((), {"default": 1})
+    plan = make_plan([longer, table("large", hours, cost=cost)], limits, NOW, usage)
+    assert [job.ref.name for job in plan.jobs] == begins
+
+
+@pytest.mark.parametrize(
     ("windows", "blocked", "begins"),
     [
         ("20:00-23:00", None, []),
