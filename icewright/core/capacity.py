@@ -307,8 +307,8 @@ class Room:
                 continue
             if self._lends and place.startswith(_SHARE) and cost <= self._borrowable:
                 continue
-            goes_by_turn = late is not None and place not in self._put_aside  # nothing that is overdue longer waits
-            while_any_is_left = goes_by_turn and (cost > budget or late >= LONG_OVERDUE)
+            overdue = late is not None and (cost > budget or late >= LONG_OVERDUE)
+            while_any_is_left = overdue and place not in self._put_aside  # for what is overdue longer
             if spent >= budget if while_any_is_left else spent + cost > budget:
                 return f"the budget of {place} ({budget:g} GB-hours a day) has no room until 00:00 UTC"
         return None

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from icewright.core import verify
 from icewright.core.branches import on_branch
 from icewright.core.breakers import SHARED, UNAVAILABLE
+from icewright.core.capacity import Limits
 from icewright.core.cost import predicted
 from icewright.core.effective import Knobs
 from icewright.core.errors import (
@@ -103,6 +104,7 @@ class OperationRunner:
     last_step: Step | None = None
     predicted: Mapping[str, float] = field(default_factory=dict)
     base_snapshots: frozenset[int] = frozenset()  # the snapshots on which the last step began
+    limits: Limits = field(default_factory=Limits)  # with prices, as the last attempt read them
     facts_before: TableFacts | None = None  # as the first attempt read them
     verified: TableMetadata | None = None  # the table after the last step's commit
 
@@ -209,6 +211,7 @@ class OperationRunner:
         request, runtime, now = self.request, self.runtime, self.runtime.clock.now()
         metadata, self.found = self.found or load(runtime, request.ref, request.table_uuid), None
         stored, manual = stored_state(runtime, metadata), request.manual
+        self.limits = stored.limits
         facts, knobs = measure(runtime, stored.policy, metadata)
         facts, history = stored.with_readers(facts), stored.history
         self.facts_before = self.facts_before or facts
@@ -335,7 +338,7 @@ class OperationRunner:
         """Return what the GB-hours cost, as a metric; nothing where no price is configured."""
         scope = self.runtime.scopes.get(self.request.ref.catalog)
         pool = scope.pool if scope is not None and self.last_step is not None and on_pool(self.last_step) else None
-        money = self.runtime.limits().money(gb_hours, pool)
+        money = self.limits.money(gb_hours, pool)
         return {"money": round(money, 9)} if money else {}
 
 

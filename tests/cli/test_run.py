@@ -47,7 +47,7 @@ def test_an_interrupted_run_says_what_becomes_of_it(workspace: Workspace, monkey
         patch.setattr(ExpireInService, "run", pressed)
         stopped = workspace("run", name, "--op", "expire_snapshots")
     assert stopped.code == 130
-    assert stopped.err.count("\n") == 3, "two events and the sentence"
+    assert stopped.err.count("\n") == 4, "three events and the sentence"
     assert "interrupted: `icewright history`" in stopped.err
     (job,) = workspace("history", name, "--json").json["jobs"]
     assert job["state"] == "interrupted"
