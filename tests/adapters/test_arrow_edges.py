@@ -289,11 +289,12 @@ def test_pages_beyond_the_memory_of_a_task_are_left_to_spark_before_they_are_rea
 @pytest.mark.parametrize(
     ("lengths", "in_page"),
     [
-        ([10] * 100_000 + [2_000_000] * 20, 50_000),  # the last page has 40 MB
-        ([10] * 60_000 + [1_000_000] * 70, 1),  # the last pages have 1 MB, and a batch has 8,192 rows on average
-        ([20_000_000], 1),
+        # the last page has 40 MB
+        pytest.param([10] * 100_000 + [2_000_000] * 20, 50_000, id="last page", marks=pytest.mark.slow),
+        # the last pages have 1 MB, and a batch has 8,192 rows on average
+        pytest.param([10] * 60_000 + [1_000_000] * 70, 1, id="last rows", marks=pytest.mark.slow),
+        pytest.param([20_000_000], 1, id="one value"),
     ],
-    ids=["last page", "last rows", "one value"],
 )
 def test_pages_that_are_larger_than_the_first_are_left_to_spark(
     lengths: Sequence[int], in_page: int, folder: Folder, monkeypatch: pytest.MonkeyPatch

@@ -24,7 +24,9 @@ MINUTE = timedelta(minutes=1)
         "sat,sun",
     ],
 )
-@pytest.mark.parametrize("length", [timedelta(0), MINUTE, timedelta(hours=19), WEEK])
+@pytest.mark.parametrize(
+    "length", [timedelta(0), MINUTE, timedelta(hours=19), pytest.param(WEEK, marks=pytest.mark.slow)]
+)
 def test_open_time(windows: str | None, length: timedelta) -> None:
     """Each minute in which a window is open counts, and counts once however many are open."""
     minutes = [NOW + n * MINUTE for n in range(length // MINUTE)]
