@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MethodType
 from typing import Any
 
+from icewright.adapters.store.database import Database
 from icewright.app.bootstrap import Application, application, read_config
 from icewright.flow.runtime import Runtime
 from icewright.ports import Clock
@@ -50,6 +51,12 @@ class Call:
         """The paths of a bulk call, its first argument."""
         found = self.args[0] if self.args else next(iter(self.kwargs.values()))
         return list(found)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether it shares a transaction that may write with others of the store."""
+        database = getattr(getattr(self.real, "__self__", None), "db", None)
+        return isinstance(database, Database) and database.shares_writes
 
     def go(self) -> Any:
         """Let it happen."""

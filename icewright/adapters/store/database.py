@@ -179,7 +179,7 @@ class Database:
         """
         progress()  # what an abandoned thread brings back is not recorded
         if (shared := self._joined()) is not None:
-            if shared.get_execution_options().get(READS):
+            if not self.shares_writes:
                 raise RuntimeError("reads that share a transaction are followed by a write before it ends")
             yield shared  # an error of the database passes as it is, so that nobody goes on in its transaction
             progress()
@@ -229,6 +229,12 @@ class Database:
         """Begin a transaction that only reads, or join the shared one; it does not wait for writers."""
         shared = self._joined()
         return _transaction(self._reader) if shared is None else nullcontext(shared)
+
+    @property
+    def shares_writes(self) -> bool:
+        """Return whether the calls of this thread share a transaction that may write: see `writing_together`."""
+        shared = self._joined()
+        return shared is not None and not shared.get_execution_options().get(READS)
 
     def _joined(self) -> sa.Connection | None:
         """Return the connection of the transaction that the calls of this thread share now; None when they do not."""
