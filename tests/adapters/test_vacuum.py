@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from icewright.adapters.engines.service import deletion
 from icewright.adapters.engines.service.deletion import Deletion
 from icewright.adapters.engines.service.guard import DeletionGuard
 from icewright.adapters.engines.service.nessie_live import NessieLiveSet
@@ -1061,9 +1062,13 @@ def test_what_becomes_live_meanwhile() -> None:
     ],
 )
 def test_what_becomes_live_after_the_plan(
-    build: Callable[[Vacuuming], None], late: Callable[[Vacuuming], None], stay: set[str]
+    build: Callable[[Vacuuming], None],
+    late: Callable[[Vacuuming], None],
+    stay: set[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All that a branch names stays, also its old snapshots, be only they new to the mark, or its metadata file."""
+    """All that a branch names stays, in each later batch too: old snapshots, those new to the mark, its metadata."""
+    monkeypatch.setattr(deletion, "BATCH", 1)
     v, without = Vacuuming(), Vacuuming()
     build(v)
     build(without)
