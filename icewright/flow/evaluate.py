@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 from icewright.core.branches import chosen_branches, on_branch
 from icewright.core.breakers import FIRST_WAIT
-from icewright.core.capacity import Limits
 from icewright.core.cost import Experience
 from icewright.core.effective import Knobs
 from icewright.core.errors import (
@@ -38,10 +37,9 @@ RETRY_MISSING = timedelta(hours=1)  # after which a missing table is evaluated a
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """What the store has of a table at one moment: policy, limits, readers, runs, and what its pool taught."""
+    """What the store has of a table at one moment: policy, readers, runs, and what its pool taught."""
 
     policy: Policy
-    limits: Limits
     holds: tuple[SnapshotHold, ...]  # snapshots that readers have pinned
     reads: Mapping[int, datetime]  # by snapshot, its last read that engines reported
     queries: float | None  # a day, as engines reported
@@ -61,7 +59,7 @@ def stored_state(runtime: Runtime, metadata: TableMetadata) -> StoredState:
         queries = None if reported is None else reported.expected(PRIOR_READS, runtime.clock.now())
         history, pool = store.runs.history(ref, metadata.table_uuid), runtime.calibration(ref.catalog)
         holds, reads = store.pins.holds(metadata), store.pins.reads(ref)
-        return StoredState(runtime.policy(), runtime.limits(), holds, reads, queries, history, pool)
+        return StoredState(runtime.policy(), holds, reads, queries, history, pool)
 
 
 def measure(

@@ -210,8 +210,9 @@ class OperationRunner:
     def _attempt(self) -> Outcome:
         request, runtime, now = self.request, self.runtime, self.runtime.clock.now()
         metadata, self.found = self.found or load(runtime, request.ref, request.table_uuid), None
-        stored, manual = stored_state(runtime, metadata), request.manual
-        self.limits = stored.limits
+        with runtime.store.reading_together():
+            stored, self.limits = stored_state(runtime, metadata), runtime.limits()
+        manual = request.manual
         facts, knobs = measure(runtime, stored.policy, metadata)
         facts, history = stored.with_readers(facts), stored.history
         self.facts_before = self.facts_before or facts
