@@ -305,14 +305,15 @@ class SparkPool:
 
     def _has_taken_place(self, me: int) -> bool:
         """Return whether there is a slot within `look_seconds`; a job that was given up while it hung holds none."""
+        most = self.max_concurrent()  # by the store: nobody waits for it to give a slot back
         with self._room:
-            if not self._room.wait_for(self._has_room, self.look_seconds):
+            if not self._room.wait_for(lambda: self._occupied() < most, self.look_seconds):
                 return False
             self._placed[me] = current_work()
             return True
 
-    def _has_room(self) -> bool:
-        return sum(work is None or not work.abandoned for work in self._placed.values()) < self.max_concurrent()
+    def _occupied(self) -> int:
+        return sum(work is None or not work.abandoned for work in self._placed.values())
 
     def load(self) -> Mapping[str, float] | None:
         """Return the application's load: cores, active and pending tasks, the longest wait of a job, and idle GB-hours.
